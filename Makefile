@@ -1,0 +1,36 @@
+# Two commands for a newcomer:
+#   make demo    three methods on an embedded stream, about two minutes, ends with a report
+#   make test    linter, types and tests
+# Each makes .venv on first use; a second call starts at once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+TESTFLAGS ?=
+
+.PHONY: demo test
+
+demo: $(VENV)/.installed
+	$(BIN)/ocssl demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 $(TESTFLAGS)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "ocssl needs Python 3.11 or later; $(PYTHON) is older or missing. Name another with: make PYTHON=python3.12" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
+	@echo "Installing ocssl into $(VENV) (once; about a minute) ..."
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(BIN)/python pyproject.toml constraints.txt
+	@echo "Installing ocssl and its development tools into $(VENV) (once; about two minutes) ..."
+	$(PIP) -e ".[dev]"
+	@touch $@ $(VENV)/.installed

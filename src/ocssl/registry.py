@@ -1,0 +1,79 @@
+"""One table a noun: the names that settings may use, and the parts that they stand for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from ocssl.errors import SettingError, unknown
+
+T = TypeVar("T")
+P = TypeVar("P", bound=type[Any])
+
+
+class Registry(Generic[T]):
+    """Names to classes. A class's keyword-only arguments are its options, checked when it is built.
+
+    >>> from dataclasses import dataclass
+    >>> rules = Registry("keep rule")
+    >>> @rules.add("newest")
+    ... @dataclass(kw_only=True)
+    ... class Newest:
+    ...     patience: int = 3
+    >>> rules.build("newest", {"patience": "5"}).patience
+    5
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._parts: dict[str, type[T]] = {}
+
+    def add(self, name: str) -> Callable[[P], P]:
+        """Class decorator: register a part under a name."""
+
+        def register(part: P) -> P:
+            if name in self._parts:
+                raise ValueError(f"{self.kind} {name!r} is registered twice")
+            self._parts[name] = part
+            return part
+
+        return register
+
+    def __getitem__(self, name: str) -> type[T]:
+        if name not in self._parts:
+            raise unknown(self.kind, name, self._parts)
+        return self._parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._parts))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts
+
+    def summary(self, name: str) -> str:
+        """The first line of the part's docstring."""
+        return (self[name].__doc__ or "").strip().partition("\n")[0]
+
+    def options(self, name: str) -> dict[str, inspect.Parameter]:
+        """The keyword-only arguments of the part, by name."""
+        parameters = inspect.signature(self[name]).parameters
+        return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+    def build(self, name: str, options: Mapping[str, Any] | None = None, *wiring: Any) -> T:
+        """Make the part from its wiring (other parts) and its options; a wrong option is a SettingError."""
+        part = self[name]
+        known = self.options(name)
+        hints = get_type_hints(part.__init__, include_extras=True)
+        checked = {}
+        for key, value in (options or {}).items():
+            if key not in known:
+                raise unknown(f"option of {self.kind} {name!r}:", key, known)
+            try:
+                checked[key] = TypeAdapter(hints[key]).validate_python(value)
+            except ValidationError as error:
+                reason = error.errors()[0]["msg"]
+                raise SettingError(f"{self.kind} {name!r}: option {key} is {value!r}: {reason}.") from None
+        return part(*wiring, **checked)
