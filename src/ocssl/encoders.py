@@ -1,0 +1,97 @@
+"""Encoders: ResNet-18 and a slimmer sibling, with the stems for small and for large images."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ocssl.errors import SettingError
+from ocssl.registry import Registry
+
+ENCODERS: Registry[nn.Module] = Registry("encoder")
+SMALL_IMAGE = 64  # pixels up to which the `auto` stem keeps the resolution
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions around a shortcut; the last batch norm starts at 0, so the block starts as identity."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        nn.init.zeros_(self.bn2.weight)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = torch.relu(self.bn1(self.conv1(x)))
+        return torch.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """Four stages of basic blocks, then the global average: [B, 3, H, W] -> [B, 8 x width]."""
+
+    def __init__(self, image_size: int, blocks: tuple[int, int, int, int], width: int, stem: str) -> None:
+        super().__init__()
+        if stem == "auto":
+            stem = "small" if image_size <= SMALL_IMAGE else "large"
+        if stem == "small":
+            first: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False)]
+            last: list[nn.Module] = []
+        else:
+            first = [nn.Conv2d(3, width, 7, 2, 3, bias=False)]
+            last = [nn.MaxPool2d(3, 2, 1)]
+        self.stem = nn.Sequential(*first, nn.BatchNorm2d(width), nn.ReLU(inplace=True), *last)
+        stages: list[nn.Module] = []
+        inputs = width
+        for stage, depth in enumerate(blocks):
+            outputs = width * 2**stage
+            for block in range(depth):
+                stages.append(BasicBlock(inputs, outputs, stride=2 if stage and not block else 1))
+                inputs = outputs
+        self.stages = nn.Sequential(*stages)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.stages(self.stem(x))
+        return out.mean(dim=(2, 3))
+
+
+Stem = Literal["auto", "small", "large"]
+
+
+@ENCODERS.add("resnet18")
+class ResNet18(ResNet):
+    """ResNet-18, two blocks a stage: the paper's encoder at width 64."""
+
+    def __init__(self, image_size: int, *, width: int = 64, stem: Stem = "auto") -> None:
+        super().__init__(image_size, (2, 2, 2, 2), width, stem)
+
+
+@ENCODERS.add("resnet10")
+class ResNet10(ResNet):
+    """ResNet-10, one block a stage: half the work of ResNet-18, for small images and quick looks."""
+
+    def __init__(self, image_size: int, *, width: int = 64, stem: Stem = "auto") -> None:
+        super().__init__(image_size, (1, 1, 1, 1), width, stem)
+
+
+def feature_dimension(encoder: nn.Module, image_size: int) -> int:
+    """The length of an encoder's feature vectors, seen by trying it on two blank images."""
+    from ocssl.weights import evaluating
+
+    parameter = next(iter(encoder.parameters()), None)
+    device = parameter.device if parameter is not None else torch.device("cpu")
+    with torch.no_grad(), evaluating(encoder):
+        features = encoder(torch.zeros(2, 3, image_size, image_size, device=device))
+    if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
+        given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise SettingError(
+            f"the encoder must turn images [B, 3, {image_size}, {image_size}] into features [B, D]; "
+            f"for B = 2 it gave {given}."
+        )
+    return features.shape[1]

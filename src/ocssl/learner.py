@@ -1,0 +1,257 @@
+"""The online learner: Algorithm 1 of the SOLAR paper, over parts that recipes choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ocssl import checkpoint, recipes
+from ocssl.assembly import build_memory, build_objective, build_terms
+from ocssl.errors import CheckpointError, NonFiniteLoss
+from ocssl.images import as_ids, as_images
+from ocssl.objectives import Output
+from ocssl.settings import LearnerSettings, validate
+from ocssl.statistics import effective_rank, measure, spread
+from ocssl.views import Views
+from ocssl.weights import evaluating, generator_for, single_sample
+
+BLOCK = 256  # images that `transform` encodes at a time
+
+
+@dataclass(frozen=True)
+class Info:
+    """What one call of `partial_fit` did; means over its optimizer steps."""
+
+    loss: float  # what was minimised: objective and weighted terms
+    ssl: float  # the objective's part
+    steps: int  # optimizer steps since the learner was made
+    seen: int  # stream images since the learner was made
+    spread: float  # how far features lie apart in the last step: near 0 means collapse
+    rank: float  # how many directions they use
+    terms: dict[str, float] = field(default_factory=dict)  # each term's loss, and `term.signal` for what it shows
+
+
+class Learner:
+    """Trains an encoder on a stream of images seen once.
+
+    >>> import numpy as np
+    >>> learner = Learner("solar", image_size=16, settings={"encoder.width": 4, "schedule.passes": 1})
+    >>> learner.partial_fit(np.zeros((10, 3, 16, 16), np.uint8)).seen
+    10
+    >>> learner.transform(np.zeros((2, 16, 16, 3), np.uint8)).shape
+    (2, 32)
+    """
+
+    def __init__(
+        self,
+        method: str = "solar",
+        *,
+        image_size: int,
+        seed: int = 0,
+        settings: Mapping[str, Any] | LearnerSettings | None = None,
+        encoder: nn.Module | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        if not isinstance(settings, LearnerSettings):
+            settings = validate(LearnerSettings, recipes.resolve(method, None, settings or {}))
+        self.method, self.image_size, self.seed, self.settings = method, image_size, seed, settings
+        self.device = torch.device(device)
+        self.steps = 0
+        self.seen = 0
+        self.own_encoder = encoder is not None
+        self.terms = build_terms(settings)
+        self.views = Views(settings.views, image_size)
+        self._view_generator = generator_for(seed, "views")
+        self.objective = build_objective(settings, image_size, encoder, generator_for(seed, "weights"))
+        self.objective.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        encoder_space = settings.memory.space == "encoder"
+        vectors = {"feature": self.objective.dimension if encoder_space else self.objective.projection}
+        self.memory = build_memory(
+            settings.memory, image_size, vectors, self.terms, generator_for(seed, "memory"), self.device
+        )
+        self._parameters = {n: p for n, p in self.objective.named_parameters() if p.requires_grad}
+        options = settings.optimizer
+        self._optimizer = torch.optim.SGD(
+            self._parameters.values(), options.lr, options.momentum, weight_decay=options.weight_decay
+        )
+
+    # ---- Algorithm 1 ------------------------------------------------------------------------------------------------
+
+    def partial_fit(self, images: Any, ids: Any = None) -> Info:
+        """Learn from one stream minibatch, uint8 [b, 3, H, W] or [b, H, W, 3]; more than `schedule.batch` is cut up."""
+        images = as_images(images, self.image_size)
+        ids = as_ids(ids, len(images), self.seen)
+        size = self.settings.schedule.batch
+        for start in range(0, len(images), size):
+            info = self._fit_minibatch(
+                images[start : start + size].to(self.device), ids[start : start + size].to(self.device)
+            )
+        return info
+
+    def _fit_minibatch(self, stream: Tensor, stream_ids: Tensor) -> Info:
+        schedule = self.settings.schedule
+        history: list[dict[str, Tensor]] = []
+        for p in range(schedule.passes):
+            fresh = len(stream) if p == 0 or schedule.stream_in == "all" or not len(self.memory) else 0
+            replay = self.memory.draw(self._replay_size(fresh))
+            batch = torch.cat([stream[:fresh], replay.images])  # stream rows first
+            ids = torch.cat([stream_ids[:fresh], replay.ids])
+            out = self._forward(self.views(batch, self._view_generator))
+            measured = measure(out, self.settings.memory)
+            loss = out.loss.mean()
+            signals = {"ssl": loss.detach()}
+            for name, term in self.terms.items():
+                penalty = term(measured, replay, self.memory)
+                loss = loss + term.weight * penalty.loss
+                signals[name] = penalty.loss.detach()
+                signals |= {f"{name}.{key}": value for key, value in penalty.signals.items()}
+            self._step(loss, out.loss, ids)
+            history.append({"loss": loss.detach(), **signals})
+            self.memory.refresh(replay, measured.rows(slice(fresh, None)))
+            if fresh:
+                arrived = measured.rows(slice(0, fresh))
+            if p == (0 if schedule.admit == "first" else schedule.passes - 1):
+                self.memory.insert(stream, stream_ids, arrived)
+        self.seen += len(stream)
+        return self._info(history, out)
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _replay_size(self, fresh: int) -> int:
+        wanted = self.settings.schedule.batch - fresh
+        waits = self.settings.schedule.short == "wait" and fresh > 0 and len(self.memory) <= wanted
+        return 0 if waits else wanted
+
+    def _forward(self, views: Tensor) -> Output:
+        if views.shape[1] > 1:
+            out: Output = self.objective(views)
+            return out
+        with single_sample(self.objective):
+            return self.objective(views)  # type: ignore[no-any-return]
+
+    def _step(self, loss: Tensor, losses: Tensor, ids: Tensor) -> None:
+        """One SGD step; a loss that is not finite is refused before any weight changes."""
+        if not torch.isfinite(loss):
+            raise _non_finite(losses, ids, self.steps)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        self.steps += 1
+
+    def _info(self, history: list[dict[str, Tensor]], out: Output) -> Info:
+        mean = {key: float(torch.stack([h[key] for h in history]).mean()) for key in history[0]}
+        features = out.features[0].detach().float()
+        return Info(
+            loss=mean.pop("loss"),
+            ssl=mean.pop("ssl"),
+            steps=self.steps,
+            seen=self.seen,
+            spread=float(spread(features)),
+            rank=float(effective_rank(features)),
+            terms=mean,
+        )
+
+    @torch.no_grad()
+    def transform(self, images: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Features of images, float32 [n, d]: the encoder in eval mode. The learner stays as it is."""
+        images = as_images(images, self.image_size)
+        encoder = self.objective.encoder
+        with evaluating(encoder):
+            blocks = [encoder(self.views.plain(block.to(self.device))).float().cpu() for block in images.split(BLOCK)]
+        features: np.ndarray[Any, np.dtype[np.float32]] = torch.cat(blocks).numpy()
+        return features
+
+    # ---- state ------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> None:
+        """Write everything needed to continue bit for bit: safetensors and JSON, atomically."""
+        checkpoint.write(folder, self.tensors(), self.facts())
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str | torch.device = "cpu"
+    ) -> Learner:
+        """The learner that `save` wrote. One made with an encoder of its own needs that encoder again, for its code."""
+        tensors, facts = checkpoint.read(folder)
+        return cls.restore(tensors, facts, encoder=encoder, device=device)
+
+    def facts(self) -> dict[str, Any]:
+        """The part of the state that is not tensors."""
+        return {
+            "method": self.method,
+            "image_size": self.image_size,
+            "seed": self.seed,
+            "settings": self.settings.model_dump(mode="json"),
+            "own_encoder": self.own_encoder,
+            "steps": self.steps,
+            "seen": self.seen,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The part of the state that is tensors: network, momentum, memory and random generators."""
+        found = {f"network.{name}": tensor for name, tensor in self.objective.state_dict().items()}
+        for name, parameter in self._parameters.items():
+            momentum = self._optimizer.state[parameter].get("momentum_buffer")
+            if momentum is not None:
+                found[f"momentum.{name}"] = momentum
+        found |= {f"memory.{name}": tensor for name, tensor in self.memory.state().items()}
+        found["generator.views"] = self._view_generator.get_state()
+        return found
+
+    @classmethod
+    def restore(
+        cls,
+        tensors: Mapping[str, Tensor],
+        facts: Mapping[str, Any],
+        *,
+        encoder: nn.Module | None = None,
+        device: str | torch.device = "cpu",
+    ) -> Learner:
+        """The learner that has these tensors and facts."""
+        try:
+            if facts["own_encoder"] and encoder is None:
+                raise CheckpointError("this learner was made with an encoder of its own: pass encoder= to load it.")
+            settings = validate(LearnerSettings, facts["settings"])
+            learner = cls(
+                facts["method"],
+                image_size=facts["image_size"],
+                seed=facts["seed"],
+                settings=settings,
+                encoder=encoder,
+                device=device,
+            )
+            learner.steps, learner.seen = facts["steps"], facts["seen"]
+            learner._load_tensors(tensors)
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(f"this checkpoint does not fit this version or encoder: {error}.") from None
+        return learner
+
+    def _load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        def under(prefix: str) -> dict[str, Tensor]:
+            return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+        self.objective.load_state_dict(under("network."))
+        for name, momentum in under("momentum.").items():
+            parameter = self._parameters[name]
+            self._optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
+        self.memory.load_state(under("memory."))
+        self._view_generator.set_state(tensors["generator.views"])
+
+
+def _non_finite(losses: Tensor, ids: Tensor, steps: int) -> NonFiniteLoss:
+    bad = ids[~torch.isfinite(losses)].tolist()
+    if not bad or len(bad) == len(ids):
+        which, advice = "every sample of the batch", "the weights have diverged; try a lower optimizer.lr"
+        bad = ids.tolist()
+    else:
+        shown = ", ".join(map(str, bad[:10])) + (", ..." if len(bad) > 10 else "")
+        which, advice = f"{len(bad)} of {len(ids)} samples (ids {shown})", "look at these images"
+    return NonFiniteLoss(
+        f"the loss of step {steps + 1} is not finite for {which}; no weight was changed: {advice}.", bad
+    )

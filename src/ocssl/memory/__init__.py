@@ -1,0 +1,8 @@
+"""Replay memory: a store of slots, a rule for what is kept, a rule for what is drawn."""
+
+from ocssl.memory.draw import DRAWS, Draw
+from ocssl.memory.keep import KEEPS, Keep
+from ocssl.memory.memory import Memory, Replay
+from ocssl.memory.store import Store
+
+__all__ = ["DRAWS", "KEEPS", "Draw", "Keep", "Memory", "Replay", "Store"]

@@ -1,0 +1,98 @@
+"""Draw rules: which slots are replayed. A new extraction rule goes here.
+
+All sample without replacement by a race: slot i finishes at an exponential time of rate w_i, and the first n to finish are
+drawn. That has the same distribution as drawing one by one with probabilities w / sum(w) renormalised after each draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from ocssl.memory.store import Store
+from ocssl.registry import Registry
+from ocssl.settings import Positive
+
+
+class Draw(Protocol):
+    """The paper's extract policy."""
+
+    needs: ClassVar[frozenset[str]]  # columns of the store that it reads
+
+    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+        """n distinct filled slots, 0 <= n <= len(store)."""
+        ...
+
+
+DRAWS: Registry[Draw] = Registry("draw rule")
+
+
+@DRAWS.add("uniform")
+@dataclass(kw_only=True)
+class Uniform:
+    """Every slot with the same probability."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+        return first_to_finish(store, None, n, generator)
+
+
+@DRAWS.add("least-drawn")
+@dataclass(kw_only=True)
+class LeastDrawn:
+    """Slots replayed less often are likelier: Softmax(-count), counts scaled to [0, 1].
+
+    `one-minus-softmax` is the formula of the paper's pseudo-code; with 2,000 slots it is uniform to within 0.06 %.
+    A lower temperature prefers the least drawn more strongly.
+    """
+
+    probability: Literal["softmax", "one-minus-softmax"] = "softmax"
+    temperature: Positive = 1.0
+    needs: ClassVar[frozenset[str]] = frozenset({"draws"})
+
+    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+        weights = min_max(store["draws"], out=store.scratch(0)).div_(self.temperature)
+        if self.probability == "softmax":
+            weights.neg_().exp_()
+        else:
+            weights.exp_()
+            weights.div_(weights.sum()).neg_().add_(1)
+        return first_to_finish(store, weights, n, generator)
+
+
+@DRAWS.add("high-loss")
+@dataclass(kw_only=True)
+class HighLoss:
+    """Slots of higher stored loss are likelier: Softmax(loss), losses scaled to [0, 1]."""
+
+    temperature: Positive = 1.0
+    needs: ClassVar[frozenset[str]] = frozenset({"loss"})
+
+    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+        weights = min_max(store["loss"], out=store.scratch(0)).div_(self.temperature).exp_()
+        return first_to_finish(store, weights, n, generator)
+
+
+def min_max(values: Tensor, out: Tensor) -> Tensor:
+    """Scale to [0, 1] into `out`; all zero where every value is the same."""
+    out.copy_(values)
+    if len(out):
+        low, high = out.aminmax()
+        out.sub_(low).div_((high - low).clamp_min(torch.finfo(out.dtype).tiny))
+    return out
+
+
+def first_to_finish(store: Store, weights: Tensor | None, n: int, generator: torch.Generator) -> Tensor:
+    """The race: n slots without replacement with probability proportional to their weights (None: all equal)."""
+    times = store.scratch(1)
+    if generator.device == times.device:
+        times.exponential_(generator=generator)
+    else:  # the same numbers on every device
+        times.copy_(torch.empty(len(times), dtype=times.dtype).exponential_(generator=generator))
+    if weights is not None:
+        times.div_(weights)
+    return times.topk(n, largest=False).indices

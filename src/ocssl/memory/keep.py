@@ -1,0 +1,115 @@
+"""Keep rules: which slots of a full memory arriving samples take. A new eviction rule goes here.
+
+The memory fills its free slots by itself and asks a rule only once it is full. A rule answers with one slot for each arriving
+sample, or -1 where the sample is refused; no slot twice. It reads statistics, never images, and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from ocssl.memory.store import Store
+from ocssl.registry import Registry
+
+REFUSED = -1
+
+
+class Keep(Protocol):
+    """The paper's update policy."""
+
+    needs: ClassVar[frozenset[str]]  # columns that it reads, of the store and of arriving samples
+
+    def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
+        """Slots [n] for n arriving samples, REFUSED for those that are not kept."""
+        ...
+
+
+KEEPS: Registry[Keep] = Registry("keep rule")
+
+
+@KEEPS.add("fifo")
+@dataclass(kw_only=True)
+class Fifo:
+    """The last M samples: a ring in which the newest takes the oldest's slot."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"born"})
+
+    def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
+        return _last_of_each_slot(arriving["born"] % store.capacity)
+
+
+@KEEPS.add("reservoir")
+@dataclass(kw_only=True)
+class Reservoir:
+    """A uniform sample of all that arrived: the t-th sample comes in with probability M / t, over a random slot."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"born"})
+
+    def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
+        seen = arriving["born"] + 1  # arrivals up to and including each sample
+        chance = torch.rand(len(seen), generator=generator, dtype=torch.float64).to(seen.device)
+        slots = (chance * seen).long()
+        return _last_of_each_slot(torch.where(slots < store.capacity, slots, REFUSED))
+
+
+@KEEPS.add("highest-loss")
+@dataclass(kw_only=True)
+class HighestLoss:
+    """The Deviation-Aware buffer: the lowest stored losses go, and newcomers compete with the rest."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"born", "loss"})
+
+    def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
+        return _replace_lowest(store, store["loss"], arriving["loss"], arriving["born"])
+
+
+@KEEPS.add("lowest-loss")
+@dataclass(kw_only=True)
+class LowestLoss:
+    """The opposite of `highest-loss`, for a sanity check of the paper's appendix: the highest stored losses go."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"born", "loss"})
+
+    def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
+        return _replace_lowest(store, -store["loss"], -arriving["loss"], arriving["born"])
+
+
+def _replace_lowest(store: Store, stored: Tensor, arriving: Tensor, born: Tensor) -> Tensor:
+    """Of stored and arriving samples the n with the lowest score lose; ties go against the older."""
+    n = len(arriving)
+    victims = lowest(stored, store["born"], min(n, len(stored)))  # [<= n] slots, lowest score first
+    scores = torch.cat([stored[victims], arriving])
+    ages = torch.cat([store["born"][victims], born])
+    losers = _by_score_then_age(scores, ages)[:n]
+    freed = victims[losers[losers < len(victims)]]
+    stays = torch.ones(n, dtype=torch.bool, device=arriving.device)
+    stays[losers[losers >= len(victims)] - len(victims)] = False
+    slots = torch.full((n,), REFUSED, dtype=torch.int64, device=arriving.device)
+    slots[stays] = freed
+    return slots
+
+
+def lowest(values: Tensor, born: Tensor, n: int) -> Tensor:
+    """Indices of the n lowest values, lowest first; of equal values the older comes first."""
+    if n == 0:
+        return torch.empty(0, dtype=torch.int64, device=values.device)
+    threshold = values.topk(n, largest=False, sorted=False).values.max()
+    pool = (values <= threshold).nonzero()[:, 0]  # n of them, more only where the threshold is shared
+    return pool[_by_score_then_age(values[pool], born[pool])[:n]]
+
+
+def _by_score_then_age(scores: Tensor, born: Tensor) -> Tensor:
+    by_age = born.argsort(stable=True)
+    return by_age[scores[by_age].argsort(stable=True)]
+
+
+def _last_of_each_slot(slots: Tensor) -> Tensor:
+    """Where several arriving samples chose one slot the last of them has it, as if they had come one by one."""
+    same = slots[:, None] == slots[None, :]
+    overwritten = same.triu(1).any(1)
+    return torch.where(overwritten, REFUSED, slots)

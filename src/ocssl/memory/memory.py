@@ -1,0 +1,120 @@
+"""The memory: a store, a keep rule, a draw rule and a generator of its own. It knows nothing of SSL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ocssl.angles import unit
+from ocssl.memory.draw import Draw
+from ocssl.memory.keep import REFUSED, Keep
+from ocssl.memory.store import Store
+
+Statistics = Mapping[str, Tensor]  # column name -> one row a sample, detached
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a draw brought: samples, and the slots that they came from."""
+
+    slots: Tensor  # [n]
+    ids: Tensor  # [n]
+    born: Tensor  # [n] arrival numbers: tell later whether a slot still holds the same sample
+    images: Tensor  # [n, 3, H, W] uint8
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+
+class Memory:
+    """Bounded replay memory: `draw`, `refresh`, `insert`, `top`.
+
+    `ema` is the weight of the old statistic at a refresh; `unit_vectors` keeps stored vectors at length 1.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keep: Keep,
+        draw: Draw,
+        generator: torch.Generator,
+        ema: float = 0.5,
+        unit_vectors: bool = False,
+    ) -> None:
+        self.store = store
+        self.keep_rule = keep
+        self.draw_rule = draw
+        self.generator = generator
+        self.ema = ema
+        self.unit_vectors = unit_vectors
+        self.seen = 0
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def draw(self, n: int) -> Replay:
+        """Replay n samples, or all of them if there are fewer, and count the draws."""
+        n = max(0, min(n, len(self)))
+        if n:
+            slots = self.draw_rule.pick(self.store, n, self.generator)
+        else:
+            slots = torch.empty(0, dtype=torch.int64, device=self.store["id"].device)
+        self.store["draws"][slots] += 1
+        columns = (self.store[name][slots] for name in ("id", "born", "image"))
+        return Replay(slots, *columns)
+
+    def refresh(self, replay: Replay, statistics: Statistics) -> None:
+        """Move the statistics of replayed slots towards their new values; a slot overwritten since is left alone."""
+        same = self.store["born"][replay.slots] == replay.born
+        for name, new in statistics.items():
+            if name in self.store:
+                old = self.store[name][replay.slots]
+                mixed = torch.lerp(new, old, self.ema)
+                if self.unit_vectors and mixed.ndim > 1:
+                    mixed = unit(mixed)
+                shape = (-1, *[1] * (old.ndim - 1))
+                self.store[name][replay.slots] = torch.where(same.view(shape), mixed, old)
+
+    def insert(self, images: Tensor, ids: Tensor, statistics: Statistics) -> Tensor:
+        """Offer new samples: free slots first, then the keep rule decides. Returns their slots, -1 where refused."""
+        n = len(images)
+        born = torch.arange(self.seen, self.seen + n, device=ids.device)
+        rows = {**statistics, "image": images, "id": ids, "born": born}
+        self.seen += n
+        free = min(n, self.store.capacity - len(self))
+        filling = torch.arange(len(self), len(self) + free, device=ids.device)
+        self.store.write(filling, {name: column[:free] for name, column in rows.items()})
+        if free == n:
+            return filling
+        if self.store.capacity == 0:
+            return torch.full((n,), REFUSED, device=ids.device)
+        late = {name: column[free:] for name, column in rows.items()}
+        arriving = {name: column for name, column in late.items() if name != "image"}  # rules never see pixels
+        slots = self.keep_rule.place(self.store, arriving, self.generator)
+        kept = slots != REFUSED
+        self.store.write(slots[kept], {name: column[kept] for name, column in late.items()})
+        return torch.cat([torch.where(torch.isin(filling, slots), REFUSED, filling), slots])
+
+    def top(self, k: int, column: str, outside: Tensor) -> Tensor:
+        """The k slots with the highest values of a column, those in `outside` excepted; fewer if there are fewer."""
+        values = self.store.scratch(0).copy_(self.store[column])
+        values[outside] = -torch.inf
+        return values.topk(min(k, len(self) - len(outside))).indices
+
+    def table(self) -> dict[str, Any]:
+        """The scalar columns as numpy arrays, one row a filled slot: id, loss, angle, draws, born."""
+        return {name: self.store[name].cpu().numpy().copy() for name in ("id", "loss", "angle", "draws", "born")}
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a later memory needs to go on exactly as this one would."""
+        columns = {f"column.{name}": self.store[name] for name in self.store}
+        return {**columns, "generator": self.generator.get_state(), "seen": torch.tensor(self.seen)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.store.load({name: state[f"column.{name}"] for name in self.store})
+        self.generator.set_state(state["generator"])
+        self.seen = int(state["seen"])

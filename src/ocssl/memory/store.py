@@ -1,0 +1,69 @@
+"""The slots of a memory: columns allocated once, one row a slot. It decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+
+class Store:
+    """Columns for `capacity` slots, of which the first `filled` hold samples.
+
+    Every store has `image`, `id`, `born` (arrival number, unique), `draws` (times replayed), `loss` and `angle`; `vectors`
+    names further columns, such as the mean feature, with their lengths. Indexing gives the filled part as a view.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        image_shape: tuple[int, ...],
+        vectors: Mapping[str, int] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.capacity = capacity
+        self.filled = 0
+        self._columns = {
+            "image": torch.zeros(capacity, *image_shape, dtype=torch.uint8, device=device),
+            "id": torch.zeros(capacity, dtype=torch.int64, device=device),
+            "born": torch.zeros(capacity, dtype=torch.int64, device=device),
+            "draws": torch.zeros(capacity, dtype=torch.int64, device=device),
+            "loss": torch.zeros(capacity, dtype=torch.float32, device=device),
+            "angle": torch.zeros(capacity, dtype=torch.float32, device=device),
+        }
+        for name, length in (vectors or {}).items():
+            self._columns[name] = torch.zeros(capacity, length, dtype=torch.float32, device=device)
+        self._scratch = torch.zeros(2, capacity, dtype=torch.float64, device=device)
+
+    def __len__(self) -> int:
+        return self.filled
+
+    def __getitem__(self, column: str) -> Tensor:
+        return self._columns[column][: self.filled]
+
+    def __contains__(self, column: object) -> bool:
+        return column in self._columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def scratch(self, row: int) -> Tensor:
+        """Working space of one float64 number a filled slot, so that rules allocate nothing; contents are garbage."""
+        return self._scratch[row, : self.filled]
+
+    def write(self, slots: Tensor, rows: Mapping[str, Tensor]) -> None:
+        """Put rows into slots, overwriting what is there; columns that are not given start at zero."""
+        if len(slots):
+            self.filled = max(self.filled, int(slots.max()) + 1)
+        for name, column in self._columns.items():
+            if name in rows:
+                column[slots] = rows[name].to(column)
+            else:
+                column[slots] = 0
+
+    def load(self, columns: Mapping[str, Tensor]) -> None:
+        """Take the filled slots of a saved store."""
+        self.filled = len(columns["id"])
+        for name, column in self._columns.items():
+            column[: self.filled] = columns[name].to(column)

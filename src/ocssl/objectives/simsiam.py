@@ -1,0 +1,67 @@
+"""SimSiam (Chen and He, 2021): each view predicts the other's projection, whose gradient is stopped."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ocssl.angles import unit
+from ocssl.objectives.objective import OBJECTIVES, Objective, Output
+from ocssl.settings import Size
+
+
+def simsiam_loss(p1: Tensor, p2: Tensor, z1: Tensor, z2: Tensor) -> Tensor:
+    """Negative cosine of each prediction with the other view's stopped projection, averaged: [B, P] x 4 -> [B]."""
+    p1, p2, z1, z2 = (unit(x.float()) for x in (p1, p2, z1.detach(), z2.detach()))
+    return -0.5 * ((p1 * z2).sum(-1) + (p2 * z1).sum(-1))
+
+
+def projector(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """Three layers with batch norm; the last norm has no affine part, so the bias before it has no effect: frozen."""
+    last = nn.Linear(hidden, outputs)
+    last.bias.requires_grad_(False)
+    return nn.Sequential(
+        nn.Linear(inputs, hidden, bias=False),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden, hidden, bias=False),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(inplace=True),
+        last,
+        nn.BatchNorm1d(outputs, affine=False),
+    )
+
+
+def predictor(width: int, hidden: int) -> nn.Sequential:
+    """Two layers with a bottleneck, no norm at the end."""
+    return nn.Sequential(
+        nn.Linear(width, hidden, bias=False),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden, width),
+    )
+
+
+@OBJECTIVES.add("simsiam")
+class SimSiam(Objective):
+    """SimSiam: each view predicts the other's projection. Loss in [-1, 1], exact per sample."""
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        dimension: int,
+        *,
+        projection: Size = 2048,
+        hidden: Size | None = None,  # of the projector; None: as wide as the features
+        bottleneck: Size = 512,  # of the predictor
+    ) -> None:
+        super().__init__(encoder, dimension, projection)
+        self.projector = projector(dimension, hidden or dimension, projection)
+        self.predictor = predictor(projection, bottleneck)
+
+    def forward(self, views: Tensor) -> Output:
+        features = [self.encoder(view) for view in views]
+        projected = [self.projector(e) for e in features]
+        first, second = projected
+        loss = simsiam_loss(self.predictor(first), self.predictor(second), first, second)
+        return Output(loss, torch.stack(features), torch.stack(projected))

@@ -1,0 +1,71 @@
+"""Recipes: what makes a method, and what a benchmark asks for, as TOML files and nothing else.
+
+Settings are laid over one another in this order: defaults, benchmark, method, what the benchmark says of that method
+(`[methods.NAME]` in its file), and the user's own.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ocssl.errors import SettingError, unknown
+from ocssl.settings import merge, nest
+
+ABOUT = ("summary", "paper")  # keys of a method's file that describe it
+
+
+def methods() -> dict[str, str]:
+    """Names of the methods that come with ocssl, with a line on each."""
+    return {name: str(_read("methods", name).get("summary", "")) for name in _names("methods")}
+
+
+def benchmarks() -> dict[str, str]:
+    """Names of the benchmarks that come with ocssl, with a line on each."""
+    return {name: str(_read("benchmarks", name).get("summary", "")) for name in _names("benchmarks")}
+
+
+def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested settings table of a method on a benchmark (None: a learner alone) under the user's overrides."""
+    recipe = _method(method)
+    tree: dict[str, Any] = {}
+    special: Mapping[str, Any] = {}
+    if benchmark is not None:
+        known = _names("benchmarks")
+        if benchmark not in known:
+            raise unknown("benchmark", benchmark, known)
+        table = _read("benchmarks", benchmark)
+        special = table.pop("methods", {}).get(method, {})
+        merge(tree, table)
+    merge(tree, recipe)
+    merge(tree, special)
+    for key in ABOUT:
+        tree.pop(key, None)
+    return merge(tree, nest(overrides))
+
+
+def _method(name: str) -> dict[str, Any]:
+    if name.endswith(".toml"):
+        try:
+            return tomllib.loads(Path(name).read_text())
+        except OSError as error:
+            raise SettingError(f"cannot read the recipe {name}: {error.strerror}.") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingError(f"the recipe {name} is not TOML: {error}.") from None
+    known = _names("methods")
+    if name not in known:
+        raise unknown("method", name, known)
+    return _read("methods", name)
+
+
+def _names(kind: str) -> list[str]:
+    return sorted(
+        f.name.removesuffix(".toml") for f in files(__package__).joinpath(kind).iterdir() if f.name.endswith(".toml")
+    )
+
+
+def _read(kind: str, name: str) -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath(kind, f"{name}.toml").read_text())

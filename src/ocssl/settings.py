@@ -1,0 +1,181 @@
+"""Typed settings of a learner: the one place where its knobs, ranges and defaults stand.
+
+The defaults are the paper's (138 samples a step, 6 passes, 2,000 slots, SGD without schedule). A method's TOML
+changes what makes the method, a benchmark's what the benchmark asks for, and `--set` has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ocssl.errors import SettingError, unknown
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Size = Annotated[int, Field(gt=0)]
+Triple = tuple[float, float, float]
+
+
+class Section(BaseModel):
+    """A group of settings: an unknown key or an infinite number is an error, and values never change later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+
+class EncoderSettings(Section):
+    """The network that is trained and kept."""
+
+    name: str = "resnet18"
+    width: int = Field(64, ge=1, le=4096, description="channels of the first stage; features have 8 x width dimensions")
+    stem: Literal["auto", "small", "large"] = Field(
+        "auto", description="small: 3x3 and no pooling; large: 7x7, stride 2, pooling; auto: small up to 64 px"
+    )
+
+
+class ObjectiveSettings(BaseModel):
+    """The self-supervised loss; every other key is an option of the named objective."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = "simsiam"
+
+
+class MemorySettings(Section):
+    """What is kept, what is replayed, and how the statistics of a slot are measured."""
+
+    capacity: int = Field(2000, ge=0, description="slots; 0 turns replay off")
+    keep: str = "reservoir"
+    draw: str = "uniform"
+    ema: Share = Field(0.5, description="weight of the old statistic at a refresh; 0 keeps only the newest value")
+    angle: Literal["all", "distinct"] = Field(
+        "all", description="pairs of views that the angle averages over: all (self pairs too) halves it with two views"
+    )
+    mean: Literal["raw", "unit"] = Field("raw", description="whether view features are normalised before averaging")
+    space: Literal["encoder", "projector"] = Field("encoder", description="where mean feature and angle are measured")
+    rules: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of rules, by the rule's name")
+
+
+class ScheduleSettings(Section):
+    """How often a stream minibatch is trained on, with how much replay, and when it enters the memory."""
+
+    passes: int = Field(6, ge=1, description="optimizer steps a stream minibatch")
+    batch: int = Field(138, ge=1, description="samples a step, stream and replay together")
+    stream_batch: int = Field(10, ge=1, description="stream samples that arrive together")
+    stream_in: Literal["first", "all"] = Field("all", description="passes that contain the stream samples")
+    admit: Literal["first", "last"] = Field("last", description="the pass after which stream samples enter the memory")
+    short: Literal["partial", "wait"] = Field(
+        "partial", description="while the memory holds less than a draw asks for: replay what there is, or nothing"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> ScheduleSettings:
+        if self.stream_batch > self.batch:
+            raise ValueError(
+                f"schedule.stream_batch ({self.stream_batch}) must not exceed schedule.batch ({self.batch})"
+            )
+        return self
+
+
+class OptimizerSettings(Section):
+    """SGD with momentum and a constant learning rate."""
+
+    lr: Positive = 0.05
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+
+
+class ViewSettings(Section):
+    """The augmentation of methods and metrics alike: crop, flip, colour jitter, grey, normalisation."""
+
+    crop_scale: tuple[Share, Share] = Field((0.2, 1.0), description="share of the area that a crop covers")
+    crop_ratio: tuple[Positive, Positive] = Field((3 / 4, 4 / 3), description="aspect ratio of a crop")
+    flip: Share = 0.5
+    jitter: Share = Field(0.8, description="probability of colour jitter")
+    brightness: Share = 0.4
+    contrast: Share = 0.4
+    saturation: Share = 0.2
+    hue: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="largest turn of the hue, as part of a circle")
+    gray: Share = 0.2
+    mean: Triple = Field((0.5, 0.5, 0.5), description="subtracted from colours in [0, 1]")
+    std: tuple[Positive, Positive, Positive] = Field((0.25, 0.25, 0.25), description="divides after the mean")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ViewSettings:
+        for name in ("crop_scale", "crop_ratio"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high:
+                raise ValueError(f"views.{name} must rise from above 0, not ({low}, {high})")
+        return self
+
+
+class LearnerSettings(Section):
+    """All that a learner needs to know; no files, benchmarks or reports."""
+
+    encoder: EncoderSettings = EncoderSettings()
+    objective: ObjectiveSettings = ObjectiveSettings()
+    memory: MemorySettings = MemorySettings()
+    terms: dict[str, dict[str, Any]] = Field(default_factory=dict, description="extra losses by name; weight 0 is off")
+    schedule: ScheduleSettings = ScheduleSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    views: ViewSettings = ViewSettings()
+
+
+Settings = TypeVar("Settings", bound=Section)
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys to nested tables; tables given as such are kept.
+
+    >>> nest({"memory.capacity": 500, "schedule": {"passes": 2}})
+    {'memory': {'capacity': 500}, 'schedule': {'passes': 2}}
+    """
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        merge(tree, _at(path, {last: nest(value) if isinstance(value, Mapping) else value}))
+    return tree
+
+
+def _at(path: list[str], leaf: dict[str, Any]) -> dict[str, Any]:
+    for name in reversed(path):
+        leaf = {name: leaf}
+    return leaf
+
+
+def merge(tree: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one nested table over another, in place."""
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(tree.get(key), dict):
+            merge(tree[key], value)
+        else:
+            tree[key] = merge({}, value) if isinstance(value, Mapping) else value
+    return tree
+
+
+def validate(model: type[Settings], tree: Mapping[str, Any]) -> Settings:
+    """Check a nested table against its model; the first fault becomes one sentence with the nearest right key."""
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise unknown("setting", key, keys(model)) from None
+        reason = first["msg"].removeprefix("Value error, ").removesuffix(".")
+        if not first["loc"] or first["type"] == "value_error":
+            raise SettingError(f"{reason}.") from None
+        raise SettingError(f"setting {key} is {first['input']!r}: {reason[:1].lower()}{reason[1:]}.") from None
+
+
+def keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every dotted key of a settings model."""
+    for name, field in model.model_fields.items():
+        kinds = [field.annotation, *get_args(field.annotation)]
+        nested = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+        if nested:
+            yield from keys(nested, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"

@@ -1,0 +1,52 @@
+"""What is measured on every sample of a batch: its loss, mean feature and angle, and whether the batch collapses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ocssl.angles import unit, view_angle
+from ocssl.objectives import Output
+from ocssl.settings import MemorySettings
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row a sample, with gradient; always float32, whatever the precision of the network."""
+
+    loss: Tensor  # [B]
+    feature: Tensor  # [B, D] mean over views
+    angle: Tensor  # [B] radians
+
+    def rows(self, part: slice) -> dict[str, Tensor]:
+        """Detached columns of some rows, as the memory stores them."""
+        return {name: getattr(self, name)[part].detach() for name in ("loss", "feature", "angle")}
+
+
+def measure(output: Output, settings: MemorySettings) -> Measured:
+    """Mean feature and angle of each sample over its views, in the space that the settings name."""
+    with torch.autocast(output.loss.device.type, enabled=False):
+        views = (output.features if settings.space == "encoder" else output.projected).float()  # [V, B, D]
+        feature = unit(unit(views).mean(0)) if settings.mean == "unit" else views.mean(0)
+        return Measured(output.loss.float(), feature, view_angle(views, settings.angle))
+
+
+def spread(features: Tensor) -> Tensor:
+    """How far unit features lie apart, in [0, 1]: sqrt(1 - |their mean|^2). Near 0 all images look the same.
+
+    It is the standard deviation of the unit vectors, all directions together: [B, D] -> scalar.
+    """
+    return (1 - unit(features).mean(0).square().sum()).clamp_min(0).sqrt()
+
+
+def effective_rank(features: Tensor) -> Tensor:
+    """How many directions the centred unit features use, from 1 up: (tr C)^2 / tr(C^2), the participation ratio.
+
+    Needs one matrix product and no decomposition, so it can be looked at in every step: [B, D] -> scalar.
+    """
+    centred = unit(features)
+    centred = centred - centred.mean(0)
+    gram = centred @ centred.T  # [B, B] has the same traces as the covariance
+    return gram.trace().square() / gram.square().sum().clamp_min(torch.finfo(gram.dtype).tiny)

@@ -1,0 +1,180 @@
+"""Views: batched augmentation on the device, from an explicit generator.
+
+A view is a random resized crop, a horizontal flip, colour jitter and greyscale. One image at a time this can cost more
+than a training step of a small network; here a batch costs one ``grid_sample`` (crop, resize and flip), one mean and
+one ``baddbmm`` (all of the colour and the normalisation), with parameters of its own for every sample and view.
+
+Brightness, contrast, saturation, hue and greyscale are linear maps of a pixel's colour and the mean grey of its view.
+A sample's whole chain, in the sample's own order, is therefore one 3 x 4 matrix. That differs from the reference, one
+image at a time with torchvision's operations, in two ways. Both are measured in ``tests/test_views.py`` on patches of
+photographs, as mean absolute differences of colours in [0, 1]:
+
+- hue turns the chroma plane of YIQ, which keeps the luma, instead of the hue of HSV, which keeps the largest channel:
+  0.029 for turns uniform in [-0.1, 0.1]; for comparison, turning the HSV hue by as much moves colours by 0.021;
+- values are clamped to [0, 1] once, at the end, instead of after every operation: 0.0025 with the default strengths.
+  Without clamps in between the operations commute, so that their order matters only by rounding.
+
+With the default strengths both together are 0.020, where the jitter itself moves colours by 0.079.
+
+Resizing is bilinear without antialiasing. A crop of an image of the view's own size only ever enlarges, where
+antialiasing has no effect; the learner guarantees that size. Images of any other size work too, but a crop larger than
+the view is then sampled with aliasing, which the reference filters out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ocssl.errors import DataError
+from ocssl.settings import ViewSettings
+
+ATTEMPTS = 10  # boxes tried for a crop before the centre crop is taken, as in torchvision
+# uniform numbers of a row: areas, ratios, place, flip, jitter, factors, order, grey
+COLUMNS = [ATTEMPTS, ATTEMPTS, 2, 1, 1, 4, 4, 1]
+YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]], dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Everything random about a batch of views, one row each; apart from the pixels, so that a view can be repeated."""
+
+    box: Tensor  # [n, 4] int64: left, top, width, height of the crop in pixels
+    flip: Tensor  # [n] bool: mirrored left to right
+    factors: Tensor  # [n, 4] float32: brightness, contrast, saturation, hue turn; (1, 1, 1, 0) without jitter
+    order: Tensor  # [n, 4] int64: the columns of `factors` in the order of their application
+    gray: Tensor  # [n] bool: greyscale, after the jitter
+
+
+class Views:
+    """Makes views of uint8 batches, each ``image_size`` pixels square, float32, normalised and channels_last."""
+
+    def __init__(self, settings: ViewSettings, image_size: int) -> None:
+        self.settings = settings
+        self.image_size = image_size
+
+    def __call__(self, images: Tensor, generator: torch.Generator, views: int = 2) -> Tensor:
+        """Independent views of every image: uint8 [B, 3, H, W] -> float32 [views, B, 3, S, S], channels_last each."""
+        _check(images)
+        batch, _, height, width = images.shape
+        parameters = self.draw(views * batch, generator, (height, width))
+        return self.apply(images.repeat(views, 1, 1, 1), parameters).view(views, batch, 3, *[self.image_size] * 2)
+
+    def draw(self, n: int, generator: torch.Generator, size: tuple[int, int] | None = None) -> Parameters:
+        """Parameters of n views of images of ``size`` (height, width), by default those of the views.
+
+        The generator lives on the CPU, so that every device gets the same numbers. It is asked once, for
+        [n, 33] uniform numbers; a row's columns are in the order of ``COLUMNS``.
+        """
+        s = self.settings
+        uniform = torch.rand(n, sum(COLUMNS), generator=generator)
+        area, ratio, place, flip, jitter, strength, rank, gray = torch.split(uniform, COLUMNS, dim=1)
+        neutral = torch.tensor([1.0, 1.0, 1.0, 0.0])
+        factors = neutral + torch.tensor([s.brightness, s.contrast, s.saturation, s.hue]) * (2 * strength - 1)
+        return Parameters(
+            box=self._boxes(area, ratio, place, size or (self.image_size, self.image_size)),
+            flip=flip[:, 0] < s.flip,
+            factors=torch.where(jitter < s.jitter, factors, neutral),
+            order=rank.argsort(dim=1),
+            gray=gray[:, 0] < s.gray,
+        )
+
+    def apply(self, images: Tensor, parameters: Parameters) -> Tensor:
+        """The views that the parameters say, row by row: uint8 [n, 3, H, W] -> float32 [n, 3, S, S], channels_last."""
+        _check(images)
+        if len(images) != len(parameters.box):
+            raise DataError(f"{len(images)} images do not fit {len(parameters.box)} rows of view parameters")
+        device, size = images.device, self.image_size
+        x, y = self._positions(parameters, *images.shape[-2:]).to(device).unbind(dim=1)  # [n, S] each
+        grid = torch.stack([x[:, None, :].expand(-1, size, -1), y[:, :, None].expand(-1, -1, size)], dim=3)
+        sampled = F.grid_sample(images.float(), grid, padding_mode="border", align_corners=False).flatten(2)
+        gray_mean = (sampled.mean(dim=2) @ LUMA.to(device))[:, None, None]  # [n, 1, 1]
+        colour = _colour(parameters).to(device)  # [n, 3, 4]
+        scale, shift = self._normalisation(device)  # [3, 1] each
+        out = torch.baddbmm(scale * colour[:, :, 3:] * gray_mean + shift, scale * colour[:, :, :3], sampled)
+        bounds = torch.stack([shift, 255 * scale + shift]).repeat(1, 1, size * size)  # as wide as a view: clamps faster
+        torch.clamp(out, *bounds, out=out)
+        return out.view(-1, 3, size, size).contiguous(memory_format=torch.channels_last)
+
+    def plain(self, images: Tensor) -> Tensor:
+        """The images themselves, only normalised: uint8 [B, 3, H, W] -> float32 [B, 3, H, W], channels_last."""
+        _check(images)
+        scale, shift = self._normalisation(images.device)
+        pixels = images.to(torch.float32, memory_format=torch.channels_last)
+        return pixels.mul_(scale[:, :, None]).add_(shift[:, :, None])
+
+    def _boxes(self, area: Tensor, ratio: Tensor, place: Tensor, size: tuple[int, int]) -> Tensor:
+        """The first of the tried boxes that fits the image, else the centre crop of the nearest ratio: [n, 4]."""
+        (height, width), (narrow, wide) = size, self.settings.crop_ratio
+        smallest, largest = self.settings.crop_scale
+        pixels = height * width * (smallest + area * (largest - smallest))  # [n, ATTEMPTS]
+        aspect = torch.exp(math.log(narrow) + ratio * math.log(wide / narrow))
+        tried = torch.stack([(pixels * aspect).sqrt(), (pixels / aspect).sqrt()], dim=2).round()  # [n, ATTEMPTS, 2]
+        whole = torch.tensor([width, height])
+        fits = ((tried >= 1) & (tried <= whole)).all(dim=2)
+        first = fits.byte().argmax(dim=1)  # of equal values the first
+        extent = tried[torch.arange(len(tried)), first].long()  # [n, 2] width, height
+        centre = torch.tensor([min(width, round(height * wide)), min(height, round(width / narrow))])
+        found = fits.any(dim=1, keepdim=True)
+        extent = torch.where(found, extent, centre)
+        corner = torch.where(found, (place * (whole - extent + 1)).long(), (whole - centre) // 2)
+        return torch.cat([corner, extent], dim=1)
+
+    def _positions(self, parameters: Parameters, height: int, width: int) -> Tensor:
+        """Where a view's columns and rows are read, in grid_sample's coordinates: [n, 2, S].
+
+        Positions have half-pixel centres and stay between the centres of the box's outermost pixels, as if the box had
+        been cut out before it was resized.
+        """
+        centres = ((torch.arange(self.image_size) + 0.5) / self.image_size).expand(len(parameters.box), -1)  # [n, S]
+        across = torch.where(parameters.flip[:, None], 1 - centres, centres)
+        corner, extent = torch.split(parameters.box[:, :, None].float(), 2, dim=1)  # [n, 2, 1] each
+        inside = torch.minimum((torch.stack([across, centres], dim=1) * extent - 0.5).clamp(min=0), extent - 1)
+        position: Tensor = (2 * (corner + inside) + 1) / torch.tensor([[width], [height]]) - 1
+        return position
+
+    def _normalisation(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Scale and shift that bring 0 ... 255 to zero mean and unit deviation of the data: [3, 1] each."""
+        mean, std = torch.tensor([self.settings.mean, self.settings.std], device=device)[:, :, None]
+        return 1 / (255 * std), -mean / std
+
+
+def _check(images: Tensor) -> None:
+    """Refuses what would give wrong views in silence, above all floats that were scaled before."""
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        raise DataError(f"views need uint8 images [n, 3, height, width], not {images.dtype} {list(images.shape)}")
+
+
+def _operations() -> tuple[Tensor, Tensor, Tensor]:
+    """Matrices A, B [4, 4, 4] and C [4, 4]: operation k of strength f is A_k + f B_k; hue is A + cos B + sin C.
+
+    They act on (r, g, b, m), m being the mean grey of the view: carrying m along makes contrast linear too.
+    """
+    same, gray, mean, quarter = torch.eye(4, dtype=torch.float64), *torch.zeros(3, 4, 4, dtype=torch.float64)
+    gray[:3, :3], gray[3, 3] = YIQ[0], 1
+    mean[:, 3] = 1
+    turned = torch.stack([torch.zeros(3, dtype=torch.float64), YIQ[2], -YIQ[1]])  # chroma turned by 90 degrees, no luma
+    quarter[:3, :3] = YIQ.inverse() @ turned
+    constant = torch.stack([torch.zeros_like(same), mean, gray, gray])
+    slope = torch.stack([same, same - mean, same - gray, same - gray])
+    return constant.float(), slope.float(), quarter.float()
+
+
+LUMA = YIQ[0].float()
+CONSTANT, SLOPE, QUARTER_TURN = _operations()
+
+
+def _colour(parameters: Parameters) -> Tensor:
+    """A sample's jitter and greyscale as one map from (r, g, b, mean grey) to (r, g, b): [n, 3, 4]."""
+    turn = 2 * math.pi * parameters.factors[:, 3:]
+    strength = torch.cat([parameters.factors[:, :3], turn.cos()], dim=1)[:, :, None, None]
+    steps = CONSTANT + strength * SLOPE  # [n, 4, 4, 4]
+    steps[:, 3] += turn.sin()[:, :, None] * QUARTER_TURN
+    steps = steps[torch.arange(len(steps))[:, None], parameters.order]
+    pairs = steps[:, 1::2] @ steps[:, 0::2]
+    jitter = pairs[:, 1] @ pairs[:, 0]
+    return torch.where(parameters.gray[:, None, None], CONSTANT[3] @ jitter, jitter)[:, :3]
