@@ -326,9 +326,9 @@ def test_one_clamp_and_yiq_differ_from_the_reference_by_the_documented_distance(
     rows = list(zip(before[:, None], drawn.factors.tolist(), drawn.order.tolist(), strict=True))
     clamped = torch.cat([one_by_one(*row, hue="yiq") for row in rows])
     reference = torch.cat([one_by_one(*row, hue="hsv") for row in rows])
-    assert (got - clamped).abs().mean() == pytest.approx(0.0025, abs=0.0005)
-    assert (got - reference).abs().mean() == pytest.approx(0.020, abs=0.004)
-    assert (before - reference).abs().mean() == pytest.approx(0.079, abs=0.01)
+    assert (got - clamped).abs().mean() == pytest.approx(0.0025, abs=0.0007)
+    assert (got - reference).abs().mean() == pytest.approx(0.022, abs=0.003)
+    assert (before - reference).abs().mean() == pytest.approx(0.074, abs=0.005)
 
 
 def test_without_clamps_in_between_the_order_matters_only_by_rounding() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,13 +148,14 @@ class Learner:
     def _info(self, history: list[dict[str, Tensor]], out: Output) -> Info:
         mean = {key: float(torch.stack([h[key] for h in history]).mean()) for key in history[0]}
         features = out.features[0].detach().float()
+        alone = len(features) < 2  # one image has no spread
         return Info(
             loss=mean.pop("loss"),
             ssl=mean.pop("ssl"),
             steps=self.steps,
             seen=self.seen,
-            spread=float(spread(features)),
-            rank=float(effective_rank(features)),
+            spread=math.nan if alone else float(spread(features)),
+            rank=math.nan if alone else float(effective_rank(features)),
             terms=mean,
         )
 
@@ -169,9 +171,12 @@ class Learner:
 
     # ---- state ------------------------------------------------------------------------------------------------------
 
-    def save(self, folder: str | Path) -> None:
-        """Write everything needed to continue bit for bit: safetensors and JSON, atomically."""
-        checkpoint.write(folder, self.tensors(), self.facts())
+    def save(self, folder: str | Path, extra: Mapping[str, Any] | None = None) -> None:
+        """Write everything needed to continue bit for bit: safetensors and JSON, atomically. `extra` is the caller's."""
+        tensors = self.tensors()
+        if not all(torch.isfinite(tensor).all() for name, tensor in tensors.items() if name.startswith("network.")):
+            raise NonFiniteLoss(f"the weights after step {self.steps} are not finite: not saved.", [])
+        checkpoint.write(folder, tensors, {**self.facts(), "extra": dict(extra or {})})
 
     @classmethod
     def load(

@@ -1,4 +1,4 @@
-"""Typed settings of a learner: the one place where its knobs, ranges and defaults stand.
+"""Typed settings of a learner and its stream: the one place where their knobs, ranges and defaults stand.
 
 The defaults are the paper's (138 samples a step, 6 passes, 2,000 slots, SGD without schedule). A method's TOML
 changes what makes the method, a benchmark's what the benchmark asks for, and `--set` has the last word.
@@ -121,6 +121,20 @@ class LearnerSettings(Section):
     schedule: ScheduleSettings = ScheduleSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     views: ViewSettings = ViewSettings()
+
+
+class StreamSettings(BaseModel):
+    """The benchmark's stream; every other key is an option of the named benchmark."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    image_size: int = Field(32, ge=8, le=1024, description="pixels of a side")
+    experiences: int = Field(20, ge=1, description="parts into which the classes, and so the stream, are cut")
+    fraction: float = Field(1.0, gt=0, le=1, description="part of each class's training images that is used")
+    order: Literal["class", "iid"] = Field("class", description="classes one group after another, or all mixed")
+    validation: float = Field(0.1, ge=0, lt=1, description="share of training images held out for the probe")
+    drop_last: bool = Field(True, description="leave out the incomplete last minibatch of an experience")
+    data_seed: int = Field(42, description="seed of splits and class order, the same for every run seed")
 
 
 Settings = TypeVar("Settings", bound=Section)

@@ -50,3 +50,8 @@ def effective_rank(features: Tensor) -> Tensor:
     centred = centred - centred.mean(0)
     gram = centred @ centred.T  # [B, B] has the same traces as the covariance
     return gram.trace().square() / gram.square().sum().clamp_min(torch.finfo(gram.dtype).tiny)
+
+
+def collapsed(spread: float, rank: float) -> bool:
+    """Whether the features of a batch say nothing any more: all in one direction, or along one line."""
+    return spread < 0.03 or rank < 1.2

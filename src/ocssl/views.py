@@ -11,10 +11,10 @@ photographs, as mean absolute differences of colours in [0, 1]:
 
 - hue turns the chroma plane of YIQ, which keeps the luma, instead of the hue of HSV, which keeps the largest channel:
   0.029 for turns uniform in [-0.1, 0.1]; for comparison, turning the HSV hue by as much moves colours by 0.021;
-- values are clamped to [0, 1] once, at the end, instead of after every operation: 0.0025 with the default strengths.
+- values are clamped to [0, 1] once, at the end, instead of after every operation: 0.0025 with the default settings.
   Without clamps in between the operations commute, so that their order matters only by rounding.
 
-With the default strengths both together are 0.020, where the jitter itself moves colours by 0.079.
+With the default settings both together are 0.022, where the jitter itself moves colours by 0.074.
 
 Resizing is bilinear without antialiasing. A crop of an image of the view's own size only ever enlarges, where
 antialiasing has no effect; the learner guarantees that size. Images of any other size work too, but a crop larger than

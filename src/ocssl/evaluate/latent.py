@@ -22,6 +22,7 @@ FloatArray = npt.NDArray[np.floating[Any]]
 _VALUES = 2**20  # values of the views that are worked on at once
 _ROWS = 1024  # samples on each side of a block of a pairwise matrix
 _TIE = 1e-14  # cosines closer than this are equal but for rounding: hyperballs that only touch do not overlap
+_DOUBT = 1e-5  # beyond float32's error of a product of unit vectors: closer to 0 than this, float64 decides the sign
 
 
 def float_tensor(name: str, values: Floats, shape: str) -> Tensor:
@@ -131,13 +132,15 @@ def overlap_count_from(means: Floats, angles: Floats, include_diagonal: bool = F
     if theta.min() < 0:
         raise ValueError(f"angles holds {float(theta.min())}: wanted angles of at least 0 radians.")
     longer = torch.cat([unit_rows(centres), theta.cos()[:, None], theta.sin()[:, None]], dim=1)  # [n, d + 2]
+    rough = longer.float()
     upper = 0
     for i in range(0, n, _ROWS):
         rows, row_theta = longer[i : i + _ROWS].clone(), theta[i : i + _ROWS]
         rows[:, -2].neg_()
+        rough_rows = rows.float()
         for j in range(i, n, _ROWS):
             column_theta = theta[j : j + _ROWS]
-            hit = rows @ longer[j : j + _ROWS].T > _TIE
+            hit = _positive(rough_rows @ rough[j : j + _ROWS].T, rows, longer[j : j + _ROWS])
             if row_theta.max() + column_theta.max() > math.pi:
                 hit |= row_theta[:, None] + column_theta > math.pi
             if i == j:
@@ -205,6 +208,16 @@ def _blocks(views: Tensor) -> Iterator[Tensor]:
     """Views [n, v, d] as float64 in blocks of samples, so that no second copy of all views is made."""
     for block in torch.split(views, max(1, _VALUES // views[0].numel())):
         yield block.double()
+
+
+def _positive(rough: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Where rows [a, e] times columns [b, e] is positive: by the rough float32 product [a, b], float64 where in doubt."""
+    hit = rough > _DOUBT
+    a, b = (hit ^ (rough > -_DOUBT)).nonzero(as_tuple=True)
+    if len(a) > rough.numel() // 256:
+        return rows @ columns.T > _TIE
+    hit[a, b] = (rows[a] * columns[b]).sum(1) > _TIE
+    return hit
 
 
 def _is_zero(vectors: Tensor) -> Tensor:

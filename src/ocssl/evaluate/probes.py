@@ -32,7 +32,7 @@ class ProbeResult:
     accuracy: float  # on the test set
     scored: int  # test samples scored: all of them
     predictions: LabelArray = field(repr=False)  # [scored] the label answered for each test sample
-    val_accuracy: float | None  # of the same weights on the validation set; None without one
+    val_accuracy: float | None  # on the validation set; None without one
     learning_rates: tuple[float, ...] = field(default=(), repr=False)  # the rate of each epoch; empty in closed form
 
 
@@ -54,9 +54,8 @@ def linear_probe(
     One linear layer with bias from zero weights, cross-entropy, Adam without weight decay, all samples reshuffled
     each epoch. Five epochs without a better validation accuracy: the rate falls to a third and the best weights come
     back, while Adam keeps its moments and step count (as the authors' code does). It ends when the rate falls below
-    1e-4 or after ``epochs``; the best weights are scored. Without ``val_x`` a tenth of each class (rounded; none
-    under 5 samples) is held out of the training features by ``seed``; if that leaves nothing, validation is on the
-    training features.
+    1e-4 or after ``epochs``; the best weights are scored. Without ``val_x``, ``seed`` holds a tenth of each class
+    (rounded: none under 5 samples) out of the training features; where that is nothing, all of them validate.
     """
     if epochs < 1 or batch < 1 or not (math.isfinite(lr) and lr > 0):
         raise ValueError(f"epochs is {epochs}, batch {batch} and lr {lr}: wanted epochs and batch >= 1 and lr > 0.")
@@ -66,22 +65,21 @@ def linear_probe(
     held_x, x, y = _unit_with_bias(held_x), _unit_with_bias(data.train_x), data.train_y  # [n, d + 1]
     weight = x.new_zeros(len(data.classes), x.shape[1])  # [C, d + 1]
     adam = Adam(weight)
-    best, best_correct, patience, rate, rates = weight.clone(), -1, _PATIENCE, lr, []
+    best, best_correct, stale, rate, rates = weight.clone(), -1, 0, lr, []
     for _ in range(epochs):
         rates.append(rate)
         for rows in torch.split(torch.randperm(len(x), generator=generator).to(x.device), batch):
             adam.step(cross_entropy_gradient(weight, x[rows], y[rows]), rate)
         correct = int((_answers(held_x, weight) == held_y).sum())
+        stale += 1
         if correct > best_correct:
-            best, best_correct, patience = weight.clone(), correct, _PATIENCE
-            continue
-        patience -= 1
-        if patience == 0:
+            best, best_correct, stale = weight.clone(), correct, 0
+        elif stale == _PATIENCE:
             rate /= 3
             if rate < 1e-4:
                 break
             weight.copy_(best)
-            patience = _PATIENCE
+            stale = 0
     return data.result(lambda features: _answers(_unit_with_bias(features), best), tuple(rates))
 
 
@@ -105,9 +103,8 @@ def ridge_probe(
     if not (math.isfinite(penalty) and penalty > 0):
         raise ValueError(f"penalty is {penalty}: wanted a finite number above 0.")
     data = _Data((train_x, train_y), (test_x, test_y), (val_x, val_y))
-    unit, y = unit_rows(data.train_x), data.train_y
-    standardise = _standardiser(unit)
-    x = standardise(unit)  # [n, d]
+    standardise = _standardiser(unit_rows(data.train_x))
+    x, y = standardise(unit_rows(data.train_x)), data.train_y  # [n, d]
     gram = x.T @ x
     gram.diagonal().add_(penalty * len(x))
     sums = x.new_zeros(len(data.classes), x.shape[1]).index_add_(0, y, x)  # [C, d] = Y'X, centred as x is
@@ -138,8 +135,7 @@ def knn_probe(
     data = _Data((train_x, train_y), (test_x, test_y), (val_x, val_y))
     standardise = _standardiser(data.train_x)
     x, y = standardise(data.train_x).float(), data.train_y  # [n, d]
-    half_squares = x.square().sum(1) / 2
-    k = min(k, len(x))
+    half_squares, k = x.square().sum(1) / 2, min(k, len(x))
 
     def answer(features: Tensor) -> Tensor:
         answers = []
@@ -189,9 +185,7 @@ class _Data:
     def _indexed(self, part: str, given: _Given) -> tuple[Tensor, Tensor]:
         x, y = _pair(part, given)
         if x.shape[1] != self.train_x.shape[1]:
-            raise ValueError(
-                f"{part}_x has {x.shape[1]} features and train_x {self.train_x.shape[1]}: wanted the same."
-            )
+            raise ValueError(f"{part}_x has {x.shape[1]} features, train_x {self.train_x.shape[1]}: wanted the same.")
         place = np.searchsorted(self.classes, y).clip(max=len(self.classes) - 1)
         index = torch.from_numpy(np.where(self.classes[place] == y, place, -1))
         return x.to(self.train_x.device), index.to(self.train_x.device)
@@ -203,8 +197,8 @@ class _Data:
         order = order[y[order].argsort(stable=True)]  # classes one after the other, each in a random order
         sizes = torch.bincount(y)
         rank = torch.arange(len(y)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)  # place within the class
-        held = rank < ((sizes + 5) // 10).repeat_interleave(sizes)
-        kept, held = (order[~held], order[held]) if held.any() else (order, order)
+        chosen = rank < ((sizes + 5) // 10).repeat_interleave(sizes)
+        kept, held = (order[~chosen], order[chosen]) if chosen.any() else (order, order)
         self.val = self.train_x[held], self.train_y[held]
         self.train_x, self.train_y = self.train_x[kept], self.train_y[kept]
         return self.val
@@ -240,6 +234,7 @@ def _with_bias(x: Tensor) -> Tensor:
 
 
 def _unit_with_bias(x: Tensor) -> Tensor:
+    """What the linear layer sees: unit features in float32, and the bias."""
     return _with_bias(unit_rows(x).float())
 
 

@@ -13,18 +13,37 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-Plane = npt.NDArray[np.float32]  # [n, S, S] one value per pixel, or [n, 1, 1] one value per image
 Hash = npt.NDArray[np.uint64]
+Integers = Tensor | npt.NDArray[np.integer]
 
-_GAMMA = 0x9E3779B97F4A7C15
-_MASK = 2**64 - 1
-_ANGLES = 4096
-_COSINE = np.cos(np.arange(_ANGLES) * (2 * np.pi / _ANGLES)).astype(np.float32)
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)  # splitmix64's step
 _PIXEL_NOISE = 1 << 20  # numbers from here on belong to pixels, those below to the image's parameters
 _MOSAIC_CELL = 1 << 40
 _PIXELS_AT_ONCE = 1 << 16  # a plane of 256 KB stays in the cache; also what bounds the memory
+_ANGLES = 4096
+_COSINE = torch.from_numpy(np.cos(np.arange(_ANGLES) * (2 * np.pi / _ANGLES)).astype(np.float32))
+
+# Difficulty. Lengths are in half image widths, colours in 0 to 1. A random encoder suffers from everything that varies
+# here; self-supervision learns to ignore what its own views change (place, scale, light, contrast), so those vary
+# widely. What views keep (hue, rotation, noise, background) is a shortcut to tell images apart without their class,
+# so that varies little.
+_GREY_GAP = (0.3, 0.36)  # between background, first and second colour; lower hides the texture
+_CHROMA = 0.15
+_SCALE = (0.8, 1.1)  # below 0.7 textures vanish at 16 px and in crops
+_SHIFT = 0.15
+_TURN = 0.1  # the whole range of rotation, as a part of a full turn
+_SLANT = 0.1
+_PHASE = 0.4
+_BRIGHTNESS = (0.75, 1.25)
+_SHADING = 0.3
+_NOISE = 0.05
+_SLOPE = 0.05
+_RIPPLE = 0.03
 _CLUTTER = 4
+_CLUTTER_RADIUS = (0.06, 0.2)
+_CLUTTER_TONE = 0.2
 
 
 def _mix(z: Hash) -> Hash:
@@ -34,273 +53,229 @@ def _mix(z: Hash) -> Hash:
     return z ^ (z >> np.uint64(31))
 
 
-def _number(state: Hash, index: Hash | int) -> Hash:
-    """The index-th number of an image's own splitmix64 sequence."""
-    return _mix(state + np.asarray(index, np.uint64) * np.uint64(_GAMMA))
+def _number(state: Hash, index: Hash) -> Hash:
+    """The index-th number of each image's own splitmix64 sequence."""
+    return _mix(state + index * _GAMMA)
 
 
-def _unit(bits: Hash) -> Plane:
+def _unit(bits: Hash) -> Tensor:
     """Hashes to float32 in [0, 1): the top 24 bits, which float32 holds exactly."""
-    return (bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
+    return torch.from_numpy((bits >> np.uint64(40)).astype(np.float32)) * 2**-24
 
 
 class _Draws:
-    """The random parameters of a chunk of images, one after the other: the i-th call hashes (seed, key, i)."""
+    """The random parameters of a chunk of images, [n, 1, 1] each: the i-th call hashes (seed, key, i)."""
 
     def __init__(self, state: Hash) -> None:
         self.state = state.reshape(-1, 1, 1)
         self.count = 0
 
-    def __call__(self, low: float = 0.0, high: float = 1.0) -> Plane:
+    def __call__(self, low: float = 0.0, high: float = 1.0) -> Tensor:
         self.count += 1
-        return low + (high - low) * _unit(_number(self.state, self.count))
+        return low + (high - low) * _unit(_number(self.state, np.array([self.count], np.uint64)))
 
-    def choice(self, options: int) -> npt.NDArray[np.int64]:
-        return (self() * options).astype(np.int64)
-
-    def direction(self, turns: float = 1.0) -> tuple[Plane, Plane]:
-        """Cosine and sine of an angle within +- turns / 2, from a table: libm would not give the same bits everywhere."""
-        step = np.floor(self(-turns / 2, turns / 2) * _ANGLES).astype(np.int64)
+    def direction(self, turns: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of an angle within -turns / 2 to turns / 2, from a table for the sake of exact bits."""
+        step = torch.floor(self(-turns / 2, turns / 2) * _ANGLES).long()
         return _COSINE[step % _ANGLES], _COSINE[(step - _ANGLES // 4) % _ANGLES]
 
-
-def _radius(x: Plane, y: Plane) -> Plane:
-    return np.sqrt(x * x + y * y)
-
-
-def _box(x: Plane, y: Plane, cx: float, cy: float, half_width: float, half_height: float) -> Plane:
-    return np.maximum(np.abs(x - cx) - half_width, np.abs(y - cy) - half_height)
+    def colour(self, tone: Tensor, chroma: float) -> list[Tensor]:
+        """Red, green and blue of this grey, with at most this chroma and any hue."""
+        amount = self(0.0, chroma)
+        c, s = self.direction()
+        return [tone + amount * c, tone + amount * (0.866 * s - 0.5 * c), tone - amount * (0.866 * s + 0.5 * c)]
 
 
-def _disc(x: Plane, y: Plane) -> Plane:
-    return _radius(x, y) - 0.85
+def _radius(x: Tensor, y: Tensor) -> Tensor:
+    return (x * x + y * y).sqrt()
 
 
-def _cross(x: Plane, y: Plane) -> Plane:
-    return np.minimum(_box(x, y, 0, 0, 0.3, 0.95), _box(x, y, 0, 0, 0.95, 0.3))
+def _box(x: Tensor, y: Tensor, cx: float, cy: float, half_width: float, half_height: float) -> Tensor:
+    return torch.maximum((x - cx).abs() - half_width, (y - cy).abs() - half_height)
 
 
-def _triangle(x: Plane, y: Plane) -> Plane:
-    return np.maximum(0.894 * np.abs(x) - 0.447 * (y + 1.0), y - 0.8)
+def _heart(x: Tensor, y: Tensor) -> Tensor:
+    lobes = _radius(x.abs() - 0.45, y + 0.35) - 0.55
+    return torch.minimum(lobes, torch.maximum(0.72 * (x.abs() + y - 0.9), -y - 0.3))
 
 
-def _crescent(x: Plane, y: Plane) -> Plane:
-    return np.maximum(_radius(x, y) - 0.95, 0.75 - _radius(x - 0.5, y))
-
-
-def _square(x: Plane, y: Plane) -> Plane:
-    return _box(x, y, 0, 0, 0.75, 0.75)
-
-
-def _ring(x: Plane, y: Plane) -> Plane:
-    return np.abs(_radius(x, y) - 0.67) - 0.26
-
-
-def _arrow(x: Plane, y: Plane) -> Plane:
-    head = np.maximum(0.707 * (np.abs(x) - (y + 0.95)), y)
-    return np.minimum(head, _box(x, y, 0, 0.4, 0.3, 0.55))
-
-
-def _hourglass(x: Plane, y: Plane) -> Plane:
-    return np.maximum(0.707 * (np.abs(x) - np.abs(y) - 0.1), np.abs(y) - 0.85)
-
-
-def _heart(x: Plane, y: Plane) -> Plane:
-    lobes = _radius(np.abs(x) - 0.45, y + 0.35) - 0.55
-    return np.minimum(lobes, np.maximum(0.72 * (np.abs(x) + y - 0.9), -y - 0.3))
-
-
-def _corner(x: Plane, y: Plane) -> Plane:
-    return np.minimum(_box(x, y, -0.5, 0, 0.3, 0.9), _box(x, y, 0, 0.6, 0.8, 0.3))
-
-
-def _bars(x: Plane, y: Plane) -> Plane:
-    return _box(np.abs(x), y, 0.58, 0, 0.27, 0.85)
-
-
-def _star(x: Plane, y: Plane) -> Plane:
+def _star(x: Tensor, y: Tensor) -> Tensor:
     """Five points: the plane is folded on two mirrors until one edge is left."""
-    x = np.abs(x)
-    for mx, my in ((0.809, 0.588), (-0.809, 0.588)):
-        across = 2 * np.maximum(mx * x + my * y, 0)
-        x, y = x - across * mx, y - across * my
-    return 0.923 * np.abs(x) - 0.384 * (y + 1.1)
+    x = x.abs()
+    for mx in (0.809, -0.809):
+        across = 2 * (mx * x + 0.588 * y).clamp(min=0)
+        x, y = x - across * mx, y - across * 0.588
+    return 0.923 * x.abs() - 0.384 * (y + 1.1)
 
 
-def _wave(z: Plane) -> Plane:
+# Signed distance to the outline (negative inside) of a shape about 1 in radius; y points down.
+_SHAPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "disc": lambda x, y: _radius(x, y) - 0.85,
+    "cross": lambda x, y: torch.minimum(_box(x, y, 0, 0, 0.3, 0.95), _box(x, y, 0, 0, 0.95, 0.3)),
+    "triangle": lambda x, y: torch.maximum(0.894 * x.abs() - 0.447 * (y + 1.0), y - 0.8),
+    "crescent": lambda x, y: torch.maximum(_radius(x, y) - 0.95, 0.75 - _radius(x - 0.5, y)),
+    "square": lambda x, y: _box(x, y, 0, 0, 0.75, 0.75),
+    "ring": lambda x, y: (_radius(x, y) - 0.67).abs() - 0.26,
+    "arrow": lambda x, y: torch.minimum(torch.maximum(0.707 * (x.abs() - y - 0.95), y), _box(x, y, 0, 0.4, 0.3, 0.55)),
+    "hourglass": lambda x, y: torch.maximum(0.707 * (x.abs() - y.abs() - 0.1), y.abs() - 0.85),
+    "heart": _heart,
+    "corner": lambda x, y: torch.minimum(_box(x, y, -0.5, 0, 0.3, 0.9), _box(x, y, 0, 0.6, 0.8, 0.3)),
+    "bars": lambda x, y: _box(x.abs(), y, 0.58, 0, 0.27, 0.85),
+    "star": _star,
+}
+
+
+def _wave(z: Tensor) -> Tensor:
     """A triangle wave of period 1 between -1 and 1."""
-    return 4 * np.abs(z - np.floor(z) - 0.5) - 1
+    return 4 * (z - z.floor() - 0.5).abs() - 1
 
 
-def _sharp(z: Plane) -> Plane:
+def _step(z: Tensor) -> Tensor:
     """A soft step at 0: steep enough to be seen, soft enough not to alias at 16 px."""
-    return np.clip(0.5 + 1.5 * z, 0, 1)
+    return (0.5 + 1.5 * z).clamp(0, 1)
 
 
-def _plain(x: Plane, y: Plane, d: Plane, state: Hash) -> Plane:
-    return np.zeros_like(x)
+def _mosaic(x: Tensor, y: Tensor, d: Tensor, state: Hash) -> Tensor:
+    cell = (3 * x + 64).floor() * 128 + (3 * y + 64).floor()
+    return _unit(_number(state, cell.numpy().astype(np.uint64) + np.uint64(_MOSAIC_CELL)))
 
 
-def _stripes(x: Plane, y: Plane, d: Plane, state: Hash) -> Plane:
-    return _sharp(_wave(1.3 * x))
-
-
-def _rim(x: Plane, y: Plane, d: Plane, state: Hash) -> Plane:
-    return _sharp(4 * (d + 0.22))
-
-
-def _checker(x: Plane, y: Plane, d: Plane, state: Hash) -> Plane:
-    return _sharp(2 * _wave(0.75 * x + 0.25) * _wave(0.75 * y + 0.25))
-
-
-def _gradient(x: Plane, y: Plane, d: Plane, state: Hash) -> Plane:
-    return np.clip(0.5 + 0.7 * y, 0, 1)
-
-
-def _mosaic(x: Plane, y: Plane, d: Plane, state: Hash) -> Plane:
-    cell = np.floor(3 * x + 64) * 128 + np.floor(3 * y + 64)
-    return _unit(_number(state, cell.astype(np.uint64) + np.uint64(_MOSAIC_CELL)))
-
-
-def _dots(x: Plane, y: Plane, d: Plane, state: Hash) -> Plane:
-    return _sharp(_wave(1.25 * x) + _wave(1.25 * y) - 0.3)
-
-
-def _rings(x: Plane, y: Plane, d: Plane, state: Hash) -> Plane:
-    return _sharp(_wave(1.3 * _radius(x, y)))
-
-
-_SHAPES: tuple[Callable[[Plane, Plane], Plane], ...] = (
-    *(_disc, _cross, _triangle, _crescent),
-    *(_square, _ring, _arrow, _hourglass),
-    *(_heart, _corner, _bars, _star),
-)
-_TEXTURES: tuple[Callable[[Plane, Plane, Plane, Hash], Plane], ...] = (
-    *(_stripes, _plain, _checker, _rim),
-    *(_mosaic, _gradient, _dots, _rings),
-)
-_FAMILY = 4  # shapes that follow each other under one texture
-_FAMILIES = len(_SHAPES) // _FAMILY
-_ORDERS = np.array([(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)], np.float32)
+# How much of the second colour a pixel of the shape takes, 0 to 1. Periods are long, so that they survive 16 px.
+_TEXTURES: dict[str, Callable[[Tensor, Tensor, Tensor, Hash], Tensor]] = {
+    "stripes": lambda x, y, d, state: _step(_wave(1.3 * x)),
+    "plain": lambda x, y, d, state: torch.zeros_like(x),
+    "checker": lambda x, y, d, state: _step(2 * _wave(0.75 * x + 0.25) * _wave(0.75 * y + 0.25)),
+    "rim": lambda x, y, d, state: _step(4 * (d + 0.22)),
+    "mosaic": _mosaic,
+    "gradient": lambda x, y, d, state: (0.5 + 0.7 * y).clamp(0, 1),
+    "dots": lambda x, y, d, state: _step(_wave(1.25 * x) + _wave(1.25 * y) - 0.3),
+    "rings": lambda x, y, d, state: _step(_wave(1.3 * _radius(x, y))),
+}
 
 CLASSES: int = len(_SHAPES) * len(_TEXTURES)
+_FAMILY = 4  # shapes that follow each other under one texture
 
 
-def _shape_and_texture(labels: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Each block of four labels has one texture and one family of shapes, and both change with the next block.
+def _shape_and_texture(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers of a label's shape and texture.
 
-    Texture is what an encoder learns first and what crops keep, so a stream in which it changes really drifts; were
-    it the fastest, each experience would hold every texture and the low layers would never be surprised. Neighbours
-    in a block differ only in shape, the harder half.
+    Each block of four labels has one texture and one family of shapes, and both change with the next block. Texture is
+    what an encoder learns first and what crops keep, so a stream in which it changes really drifts; were it the faster
+    one, each experience would hold every texture and the low layers would never be surprised. Neighbours in a block
+    differ only in shape.
     """
-    block, member = np.divmod(labels, _FAMILY)
-    cycle, texture = np.divmod(block, len(_TEXTURES))
-    return (texture + cycle) % _FAMILIES * _FAMILY + member, texture
+    block, member = labels // _FAMILY, labels % _FAMILY
+    texture, cycle = block % len(_TEXTURES), block // len(_TEXTURES)
+    return (texture + cycle) % (len(_SHAPES) // _FAMILY) * _FAMILY + member, texture
 
 
-def _colours(draw: _Draws) -> list[list[Plane]]:
-    """Three colours as [background, shape, second of the texture][r, g, b], at least 0.2 apart in grey.
+def _colours(draw: _Draws) -> list[list[Tensor]]:
+    """Background, first and second colour of the shape, apart in grey so that the shape survives greyscale.
 
-    The grey gap keeps the shape visible after greyscale. Which of the three is dark is random, so that neither mean
-    colour nor polarity says anything of the class, for which this function is not given the label.
+    Which of the three is darkest is random, and nothing here knows the label: neither mean colour nor polarity says
+    anything of the class.
     """
-    order = _ORDERS[draw.choice(len(_ORDERS))]  # [n, 1, 1, 3]
-    gap = draw(*GAP)
-    darkest = draw(0.1, 0.25)
-    colours = []
-    for i in range(3):
-        tone, chroma = darkest + gap * order[..., i], draw(0.0, CHROMA)
-        c, s = draw.direction()
-        colours.append(
-            [tone + chroma * c, tone + chroma * (0.866 * s - 0.5 * c), tone - chroma * (0.866 * s + 0.5 * c)]
-        )
-    return colours
+    orders = torch.tensor([(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+    order = orders[(6 * draw()).long()]  # [n, 1, 1, 3]
+    darkest, gap = draw(0.1, 0.25), draw(*_GREY_GAP)
+    return [draw.colour(darkest + gap * order[..., i], _CHROMA) for i in range(3)]
 
 
-def _over(canvas: list[Plane], colour: list[Plane], cover: Plane) -> list[Plane]:
-    return [below + cover * (above - below) for below, above in zip(canvas, colour, strict=True)]
+def _over(below: list[Tensor], above: list[Tensor], cover: Tensor) -> list[Tensor]:
+    return [b + cover * (a - b) for b, a in zip(below, above, strict=True)]
 
 
-def _scene(draw: _Draws, size: int, u: Plane, v: Plane, colours: list[list[Plane]]) -> list[Plane]:
-    """The background: a gradient, faint waves, and a few discs and sticks as distractors."""
-    background = colours[0]
+def _cover(d: Tensor, size: int) -> Tensor:
+    """How much of a pixel lies inside, from the signed distance of its centre: a smooth step 1.5 pixels wide."""
+    t = (0.5 - d * (size / 3)).clamp(0, 1)
+    return t * t * (3 - 2 * t)
+
+
+def _background(draw: _Draws, size: int, u: Tensor, v: Tensor, colour: list[Tensor]) -> list[Tensor]:
+    """A slope of light, faint waves, and a few discs and sticks as distractors."""
     c, s = draw.direction()
-    along = c * u + s * v
-    slope, ripple = draw(0.0, BG_SLOPE), draw(0.0, BG_RIPPLE)
-    pattern = slope * along + ripple * _wave(draw(0.5, 1.5) * (c * v - s * u) + draw())
-    canvas = [channel + pattern for channel in background]
+    ripple = draw(0.0, _RIPPLE) * _wave(draw(0.5, 1.5) * (c * v - s * u) + draw())
+    pattern = draw(0.0, _SLOPE) * (c * u + s * v) + ripple
+    canvas = [channel + pattern for channel in colour]
     for _ in range(_CLUTTER):
         c, s = draw.direction()
         x, y = u - draw(-1.0, 1.0), v - draw(-1.0, 1.0)
-        length = draw(-0.5, 0.5)  # a disc if negative
-        along = np.maximum(np.abs(c * x + s * y) - np.maximum(length, 0), 0)
-        across = c * y - s * x
-        d = _radius(along, across) - draw(0.06, CL_MAX)
-        tone = draw(-CL_TONE, CL_TONE)
-        c, s = draw.direction()
-        tint = draw(0.0, 0.2)
-        colour = [background[0] + tone + tint * c, background[1] + tone + tint * s, background[2] + tone - tint * c]
-        canvas = _over(canvas, colour, np.clip(0.5 - d * (size / 2), 0, 1))
+        length = draw(-0.5, 0.5).clamp(min=0)  # half of them are discs
+        beyond = ((c * x + s * y).abs() - length).clamp(min=0)
+        d = _radius(beyond, c * y - s * x) - draw(*_CLUTTER_RADIUS)
+        tint = draw.colour(draw(-_CLUTTER_TONE, _CLUTTER_TONE), _CHROMA)
+        canvas = _over(canvas, [a + b for a, b in zip(colour, tint, strict=True)], _cover(d, size))
     return canvas
 
 
-def _draw(
-    shape: npt.NDArray[np.int64], texture: npt.NDArray[np.int64], state: Hash, size: int
-) -> npt.NDArray[np.uint8]:
-    draw = _Draws(state)
-    centres = (np.arange(size, dtype=np.float32) * 2 + 1) / size - 1
-    u, v = centres[None, None, :], centres[None, :, None]
-    colours = _colours(draw)
-
-    c, s = draw.direction(TURN)
-    scale, shear = draw(*SCALE), draw(-0.2, 0.2)
-    depth = 1 + draw(-0.15, 0.15) * u + draw(-0.15, 0.15) * v
-    right, down = (u - draw(-SHIFT, SHIFT)) / depth, (v - draw(-SHIFT, SHIFT)) / depth
+def _object(draw: _Draws, size: int, u: Tensor, v: Tensor, shape: Tensor, texture: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the posed shape covers the background, and how much of the second colour its pixels take."""
+    c, s = draw.direction(_TURN)
+    scale, shear = draw(*_SCALE), draw(-_SLANT, _SLANT)
+    depth = 1 + draw(-_SLANT, _SLANT) * u + draw(-_SLANT, _SLANT) * v
+    right, down = (u - draw(-_SHIFT, _SHIFT)) / depth, (v - draw(-_SHIFT, _SHIFT)) / depth
     x = (c * right + s * down) / scale
     y = (c * down - s * right) / scale + shear * x
-    d, mix = np.empty_like(x), np.empty_like(x)
-    for number in np.unique(shape):
-        rows = np.flatnonzero(shape == number)
-        d[rows] = _SHAPES[number](x[rows], y[rows])
-    dx, dy = x + draw(-0.4, 0.4), y + draw(-0.4, 0.4)
-    for number in np.unique(texture):
-        rows = np.flatnonzero(texture == number)
-        mix[rows] = _TEXTURES[number](dx[rows], dy[rows], d[rows], draw.state[rows])
+    d, second = torch.empty_like(x), torch.empty_like(x)
+    for number, distance in enumerate(_SHAPES.values()):
+        rows = (shape == number).nonzero().flatten()
+        if len(rows):
+            d[rows] = distance(x[rows], y[rows])
+    x, y = x + draw(-_PHASE, _PHASE), y + draw(-_PHASE, _PHASE)
+    for number, mixture in enumerate(_TEXTURES.values()):
+        rows = (texture == number).nonzero().flatten()
+        if len(rows):
+            second[rows] = mixture(x[rows], y[rows], d[rows], draw.state[rows.numpy()])
+    return _cover(d * scale, size), second
 
-    surface = _over([np.broadcast_to(channel, x.shape) for channel in colours[1]], colours[2], mix)
-    edge = np.clip(0.5 - d * scale * (size / 2), 0, 1)
-    canvas = _over(_scene(draw, size, u, v, colours), surface, edge)
+
+def _draw(shape: Tensor, texture: Tensor, state: Hash, size: int) -> Tensor:
+    """A chunk of images, painted from back to front."""
+    draw = _Draws(state)
+    centres = (torch.arange(size) * 2 + 1) / size - 1
+    u, v = centres[None, None, :], centres[None, :, None]
+    behind, first, other = _colours(draw)
+    cover, second = _object(draw, size, u, v, shape, texture)
+    canvas = _over(_background(draw, size, u, v, behind), _over(first, other, second), cover)
 
     c, s = draw.direction()
-    light = draw(*BRIGHT) + draw(0.0, LIGHT) * (c * u + s * v)
+    light = draw(*_BRIGHTNESS) + draw(0.0, _SHADING) * (c * u + s * v)
+    strength = draw(0.0, _NOISE)
     pixels = np.arange(_PIXEL_NOISE, _PIXEL_NOISE + size * size, dtype=np.uint64).reshape(1, size, size)
     bits = _number(draw.state, pixels)
-    strength = draw(0.0, NOISE)
-    image = np.empty((len(shape), 3, size, size), np.uint8)
-    for channel, plane in enumerate(canvas):
-        noise = _unit(bits << np.uint64(20 * channel)) - 0.5
-        image[:, channel] = np.clip(255 * (plane * light + strength * noise) + 0.5, 0, 255)
-    return image
+    noise = [_unit(bits << np.uint64(21 * channel)) - 0.5 for channel in range(3)]
+    lit = [255 * (channel * light + strength * grain) + 0.5 for channel, grain in zip(canvas, noise, strict=True)]
+    return torch.stack([channel.clamp(0, 255).to(torch.uint8) for channel in lit], 1)
 
 
-def render(
-    labels: torch.Tensor | npt.NDArray[np.integer], keys: torch.Tensor | npt.NDArray[np.integer], size: int, seed: int
-) -> torch.Tensor:
-    """Draws the images with these labels and numbers: uint8 [n, 3, size, size]."""
-    label, key = np.asarray(labels, np.int64), np.asarray(keys, np.int64)
+def _integers(name: str, values: Integers) -> Tensor:
+    tensor = torch.as_tensor(values)
+    if tensor.is_floating_point():
+        raise ValueError(f"{name} must be integers, but {tensor.dtype} was given.")
+    return tensor.to("cpu", torch.int64)
+
+
+def render(labels: Integers, keys: Integers, size: int, seed: int) -> Tensor:
+    """Draws the images of these classes with these numbers: uint8 [n, 3, size, size].
+
+    Nothing but the shape and its texture depends on the label: images of two classes under one key share pose, colours,
+    light and clutter. So give every image its own key.
+    """
+    label, key = _integers("labels", labels), _integers("keys", keys)
+    if label.ndim != 1 or label.shape != key.shape:
+        raise ValueError(f"labels of shape {tuple(label.shape)} and keys of shape {tuple(key.shape)} must both be [n].")
+    wrong = label[(label < 0) | (label >= CLASSES)]
+    if len(wrong):
+        raise ValueError(f"label {int(wrong[0])} cannot be drawn: labels go from 0 to {CLASSES - 1}.")
+    if size < 8:
+        raise ValueError(f"size is {size}, but images must be at least 8 pixels wide.")
     shape, texture = _shape_and_texture(label)
-    origin = _mix(np.array([seed & _MASK], np.uint64) + np.uint64(_GAMMA))
-    state = _mix(_mix(key.astype(np.uint64)) ^ origin)
-    images = np.empty((len(label), 3, size, size), np.uint8)
-    order = np.argsort(label, kind="stable")  # like with like: a chunk then holds few shapes and textures
+    origin = _mix(np.array([seed % 2**64], np.uint64) + _GAMMA)
+    state = _mix(_mix(key.numpy().astype(np.uint64)) ^ origin)
+    images = torch.empty(len(label), 3, size, size, dtype=torch.uint8)
+    order = label.argsort(stable=True)  # like with like: a chunk then holds few shapes and textures
     step = max(1, _PIXELS_AT_ONCE // size**2)
     for start in range(0, len(order), step):
         rows = order[start : start + step]
-        images[rows] = _draw(shape[rows], texture[rows], state[rows], size)
-    return torch.from_numpy(images)
-
-
-GAP = (0.22, 0.33)
-TURN, SCALE, SHIFT = 0.2, (0.5, 0.85), 0.25
-CHROMA, BG_SLOPE, BG_RIPPLE, CL_MAX, CL_TONE = 0.2, 0.15, 0.08, 0.2, 0.3
-BRIGHT, LIGHT, NOISE = (0.8, 1.2), 0.3, 0.15
+        images[rows] = _draw(shape[rows], texture[rows], state[rows.numpy()], size)
+    return images

@@ -1,0 +1,25 @@
+"""The names of all parts, for `ocssl list`."""
+
+from __future__ import annotations
+
+from ocssl import recipes
+from ocssl.encoders import ENCODERS
+from ocssl.memory import DRAWS, KEEPS
+from ocssl.objectives import OBJECTIVES
+from ocssl.registry import Registry
+from ocssl.terms import TERMS
+
+
+def names(kind: str) -> dict[str, dict[str, str]]:
+    """Titles to tables of name and description."""
+    if kind == "methods":
+        return {"": recipes.methods()}
+    if kind == "benchmarks":
+        return {"": recipes.benchmarks()}
+    if kind == "rules":
+        return {"keep rules (memory.keep)": _lines(KEEPS), "draw rules (memory.draw)": _lines(DRAWS)}
+    return {"": _lines({"objectives": OBJECTIVES, "terms": TERMS, "encoders": ENCODERS}[kind])}
+
+
+def _lines(registry: Registry[object]) -> dict[str, str]:
+    return {name: registry.summary(name) for name in registry}

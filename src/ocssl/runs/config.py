@@ -1,0 +1,98 @@
+"""Settings of a run: the learner's, and those of stream, evaluation and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from ocssl import recipes
+from ocssl.errors import RunFolderError, SettingError
+from ocssl.settings import LearnerSettings, Section, StreamSettings, validate
+
+
+class EvaluateSettings(Section):
+    """What is measured at the start and after every experience."""
+
+    probe: Literal["linear", "ridge", "knn"] = "linear"
+    start: bool = Field(True, description="also evaluate the untrained encoder")
+    latent_samples: int = Field(500, ge=0, description="stream images for Deviation and Overlap; 0 leaves them out")
+    latent_views: int = Field(20, ge=2, description="views of each of them")
+
+
+class CheckpointSettings(Section):
+    """How often the state is saved. More often costs time and changes nothing else."""
+
+    every: int = Field(50, ge=1, description="stream minibatches between checkpoints")
+    keep: int = Field(2, ge=1, description="checkpoints that are kept")
+
+
+class RunSettings(LearnerSettings):
+    """Everything that decides a run's result, and how it is recorded."""
+
+    method: str
+    benchmark: str
+    seed: int = Field(0, ge=0, lt=2**63)
+    stream: StreamSettings = StreamSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+
+    def learner(self) -> LearnerSettings:
+        """The part that a learner may know."""
+        return LearnerSettings(**{name: getattr(self, name) for name in LearnerSettings.model_fields})
+
+
+def resolve_run(method: str, benchmark: str, seed: int, overrides: Mapping[str, Any]) -> RunSettings:
+    """Defaults, benchmark, method and the user's own settings, laid over one another and checked."""
+    tree = recipes.resolve(method, benchmark, overrides)
+    return validate(RunSettings, {"method": method, "benchmark": benchmark, "seed": seed, **tree})
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """`key=value` words to a table; a value is read as TOML, and as plain text where it is none.
+
+    >>> parse_assignments(["memory.capacity=500", "memory.keep=fifo"])
+    {'memory.capacity': 500, 'memory.keep': 'fifo'}
+    """
+    table: dict[str, Any] = {}
+    for word in assignments:
+        key, equals, text = word.partition("=")
+        if not equals or not key.strip():
+            raise SettingError(f"--set {word!r} is not of the form key=value.")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        table[key.strip()] = value
+    return table
+
+
+def to_toml(settings: BaseModel) -> str:
+    """Settings as TOML text that `read_toml` gives back exactly."""
+    return "\n".join(_lines(settings.model_dump(mode="json"), ())) + "\n"
+
+
+def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterable[str]:
+    plain = {k: v for k, v in table.items() if not isinstance(v, Mapping) and v is not None}
+    if path and (plain or not table):
+        yield f"\n[{'.'.join(path)}]"
+    for key, value in plain.items():
+        yield f"{key} = {json.dumps(value)}"
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _lines(value, (*path, key))
+
+
+def read_settings(path: Path) -> RunSettings:
+    """The settings of a run folder."""
+    try:
+        tree = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise RunFolderError(f"{path.parent} is not a run folder: it has no {path.name}.") from None
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"cannot read {path}: {error}.") from None
+    return validate(RunSettings, tree)

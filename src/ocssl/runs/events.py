@@ -1,0 +1,58 @@
+"""The diary of a run: one JSON object a line, in the order in which things happened."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ocssl.errors import RunFolderError
+
+
+class Events:
+    """Appends to `events.jsonl`; `size` is where a checkpoint stands in it, and `cut` goes back there."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "ab")
+
+    @property
+    def size(self) -> int:
+        return self._file.tell()
+
+    def cut(self, size: int) -> None:
+        """Forget all that was written after a checkpoint: it will happen again."""
+        self._file.truncate(size)
+        self._file.seek(0, 2)
+
+    def write(self, event: str, **facts: Any) -> None:
+        line = json.dumps({"event": event, **{key: _plain(value) for key, value in facts.items()}})
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN or infinity: null instead."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a run; a last line cut off by a crash is passed over."""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith("\n"):
+                return
+            try:
+                event = json.loads(line)
+            except ValueError:
+                raise RunFolderError(f"line {number} of {path} is not JSON.") from None
+            if isinstance(event, dict) and "event" in event:
+                yield event
