@@ -76,12 +76,13 @@ def only(column: int, n: int) -> Tensor:
     return factors
 
 
-def yiq_turn(colours: Tensor, turn: float) -> Tensor:
-    """Hue by the definition: to YIQ, turn (I, Q) clockwise as the HSV hue grows, back; float64, [3, H, W]."""
-    to_yiq = np.array([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
-    y, i, q = to_yiq @ colours.double().numpy().reshape(3, -1)
-    chroma = (i + 1j * q) * np.exp(-2j * np.pi * turn)
-    return torch.from_numpy(np.linalg.solve(to_yiq, np.stack([y, chroma.real, chroma.imag]))).view(colours.shape)
+def axis_turn(colours: Tensor, turn: float) -> Tensor:
+    """Hue by the definition: chroma, seen along the grey axis as a complex number, is turned; float64, [3, H, W]."""
+    r, g, b = colours.double().numpy().reshape(3, -1)
+    third = np.exp(2j * np.pi / 3)
+    chroma = (r + g * third + b * third**2) * np.exp(2j * np.pi * turn)
+    turned = [(r + g + b) / 3 + 2 / 3 * (chroma * third**-k).real for k in range(3)]
+    return torch.from_numpy(np.stack(turned)).view(colours.shape)
 
 
 def one_by_one(image: Tensor, factors: list[float], order: list[int], hue: str) -> Tensor:
@@ -96,7 +97,7 @@ def one_by_one(image: Tensor, factors: list[float], order: list[int], hue: str) 
         elif hue == "hsv":
             image = adjust_hue(image, 2 * math.pi * factors[3])
         else:
-            image = yiq_turn(image[0], factors[3])[None].to(image.dtype).clamp(0, 1)
+            image = axis_turn(image[0], factors[3])[None].to(image.dtype).clamp(0, 1)
     return image
 
 
@@ -133,7 +134,7 @@ def oracle(images: Tensor, parameters: Parameters, settings: ViewSettings, size:
             elif k == 2:
                 view = view * saturation + (1 - saturation) * gray
             else:
-                view = yiq_turn(torch.from_numpy(view), turn).numpy()
+                view = axis_turn(torch.from_numpy(view), turn).numpy()
         if parameters.gray[row]:
             view = np.tensordot(luma, view, 1)[None].repeat(3, 0)
         mean, std = (np.array(v)[:, None, None] for v in (settings.mean, settings.std))
@@ -243,16 +244,15 @@ def test_greyscale_is_that_of_kornia_in_all_channels() -> None:
     torch.testing.assert_close(Views(COLOURS, 16).apply(images, parameters), expected, **EXACT)
 
 
-def test_hue_is_the_literal_turn_of_the_yiq_chroma() -> None:
+def test_hue_is_the_literal_turn_about_the_grey_axis() -> None:
     images, factors = tame(6, 16), only(3, 6)
-    expected = torch.stack([yiq_turn(x / 255, t) for x, t in zip(images, factors[:, 3].tolist(), strict=True)])
+    expected = torch.stack([axis_turn(x / 255, t) for x, t in zip(images, factors[:, 3].tolist(), strict=True)])
     torch.testing.assert_close(jittered(images, factors), expected.float(), **EXACT)
 
 
-def test_hue_keeps_the_luma() -> None:
+def test_hue_keeps_the_sum_of_the_channels() -> None:
     images = tame(6, 16)
-    luma = rgb_to_grayscale(jittered(images, only(3, 6)))
-    torch.testing.assert_close(luma, rgb_to_grayscale(images.float() / 255), **EXACT)
+    torch.testing.assert_close(jittered(images, only(3, 6)).sum(1), (images.float() / 255).sum(1), **EXACT)
 
 
 def test_contrast_takes_the_mean_of_the_crop_not_of_the_image() -> None:
@@ -271,7 +271,7 @@ def test_jitter_in_an_order_is_kornia_one_operation_after_another(order: tuple[i
     images, factors = tame(3, 8), strengths(3)
     got = jittered(images, factors, torch.tensor([order]).repeat(3, 1))
     for row, image in enumerate(images.double() / 255):
-        expected = one_by_one(image[None], factors[row].double().tolist(), list(order), hue="yiq")
+        expected = one_by_one(image[None], factors[row].double().tolist(), list(order), hue="axis")
         torch.testing.assert_close(got[row : row + 1], expected.float(), **EXACT)
 
 
@@ -313,35 +313,35 @@ def test_hue_differs_from_hsv_by_the_documented_distance() -> None:
     factors[:, 3] = 0.2 * torch.rand(len(images), generator=generator()) - 0.1
     before, angle = images.float() / 255, 2 * math.pi * factors[:, 3]
     got, hsv, backward = jittered(images, factors), adjust_hue(before, angle), adjust_hue(before, -angle)
-    assert (got - hsv).abs().mean() == pytest.approx(0.029, abs=0.002)
+    assert (got - hsv).abs().mean() == pytest.approx(0.017, abs=0.002)
     assert (before - hsv).abs().mean() == pytest.approx(0.021, abs=0.002)
     assert (got - backward).abs().mean() > 1.5 * (got - hsv).abs().mean()  # the turn has the direction of HSV
 
 
-def test_one_clamp_and_yiq_differ_from_the_reference_by_the_documented_distance() -> None:
+def test_one_clamp_and_the_grey_axis_differ_from_the_reference_by_the_documented_distance() -> None:
     images = photographs().repeat(3, 1, 1, 1)
     drawn = Views(COLOURS, 32).draw(len(images), generator())
     got = jittered(images, drawn.factors, drawn.order)
     before = images.float() / 255
     rows = list(zip(before[:, None], drawn.factors.tolist(), drawn.order.tolist(), strict=True))
-    clamped = torch.cat([one_by_one(*row, hue="yiq") for row in rows])
+    clamped = torch.cat([one_by_one(*row, hue="axis") for row in rows])
     reference = torch.cat([one_by_one(*row, hue="hsv") for row in rows])
     assert (got - clamped).abs().mean() == pytest.approx(0.0025, abs=0.0007)
-    assert (got - reference).abs().mean() == pytest.approx(0.022, abs=0.003)
+    assert (got - reference).abs().mean() == pytest.approx(0.013, abs=0.003)
     assert (before - reference).abs().mean() == pytest.approx(0.074, abs=0.005)
 
 
-def test_without_clamps_in_between_the_order_matters_only_by_rounding() -> None:
+def test_the_order_of_saturation_and_hue_matters() -> None:
     images = photographs()[:20]
     drawn = Views(COLOURS, 32).draw(20, generator())
     forward, reverse = (jittered(images, drawn.factors, order) for order in (drawn.order, drawn.order.flip(1)))
-    torch.testing.assert_close(forward, reverse, **EXACT)
+    assert (forward - reverse).abs().max() > 1e-3
 
 
-def test_a_clamp_in_between_is_what_makes_the_order_matter() -> None:
+def test_a_clamp_in_between_is_what_makes_the_order_of_brightness_and_contrast_matter() -> None:
     image, factors = torch.full((1, 3, 4, 4), 0.9), [1.4, 0.6, 1.0, 0.0]
     image[:, :, 2:] = 0.1
-    first, last = (one_by_one(image, factors, order, hue="yiq") for order in ([0, 1], [1, 0]))
+    first, last = (one_by_one(image, factors, order, hue="axis") for order in ([0, 1], [1, 0]))
     assert (first - last).abs().max() > 0.05
     pixels = (image * 255).round().byte()
     ours = [jittered(pixels, torch.tensor([factors]), torch.tensor([order])) for order in ([0, 1, 2, 3], [1, 0, 2, 3])]

@@ -16,7 +16,7 @@ def as_images(given: Any, size: int) -> Tensor:
         raise ValueError(f"wanted {wanted} as a numpy array or torch tensor, got {type(given).__name__}.")
     if given.dtype not in (np.uint8, torch.uint8):
         kind = str(given.dtype).removeprefix("torch.")
-        nan = " with NaN" if "float" in kind and bool((given != given).any()) else ""
+        nan = " with NaN" if "float" in kind and bool(torch.as_tensor(given).isnan().any()) else ""
         raise ValueError(f"wanted {wanted}, got {kind} {list(given.shape)}{nan}.")
     images = given if isinstance(given, Tensor) else torch.from_numpy(np.ascontiguousarray(given))
     shape = tuple(images.shape)

@@ -141,7 +141,7 @@ class Learner:
         if not torch.isfinite(loss):
             raise _non_finite(losses, ids, self.steps)
         self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self._optimizer.step()
         self.steps += 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ocssl import recipes
 from ocssl.encoders import ENCODERS
 from ocssl.memory import DRAWS, KEEPS
@@ -18,8 +20,9 @@ def names(kind: str) -> dict[str, dict[str, str]]:
         return {"": recipes.benchmarks()}
     if kind == "rules":
         return {"keep rules (memory.keep)": _lines(KEEPS), "draw rules (memory.draw)": _lines(DRAWS)}
-    return {"": _lines({"objectives": OBJECTIVES, "terms": TERMS, "encoders": ENCODERS}[kind])}
+    others: dict[str, Registry[Any]] = {"objectives": OBJECTIVES, "terms": TERMS, "encoders": ENCODERS}
+    return {"": _lines(others[kind])}
 
 
-def _lines(registry: Registry[object]) -> dict[str, str]:
+def _lines(registry: Registry[Any]) -> dict[str, str]:
     return {name: registry.summary(name) for name in registry}

@@ -4,17 +4,16 @@ A view is a random resized crop, a horizontal flip, colour jitter and greyscale.
 than a training step of a small network; here a batch costs one ``grid_sample`` (crop, resize and flip), one mean and
 one ``baddbmm`` (all of the colour and the normalisation), with parameters of its own for every sample and view.
 
-Brightness, contrast, saturation, hue and greyscale are linear maps of a pixel's colour and the mean grey of its view.
-A sample's whole chain, in the sample's own order, is therefore one 3 x 4 matrix. That differs from the reference, one
+Brightness, contrast, saturation, hue and greyscale are linear maps of a pixel's colour and the mean colour of its view.
+A sample's whole chain, in the sample's own order, is therefore one 3 x 6 matrix. That differs from the reference, one
 image at a time with torchvision's operations, in two ways. Both are measured in ``tests/test_views.py`` on patches of
 photographs, as mean absolute differences of colours in [0, 1]:
 
-- hue turns the chroma plane of YIQ, which keeps the luma, instead of the hue of HSV, which keeps the largest channel:
-  0.029 for turns uniform in [-0.1, 0.1]; for comparison, turning the HSV hue by as much moves colours by 0.021;
+- hue turns colours about the grey axis, which keeps r + g + b, instead of the hue of HSV, which keeps the largest
+  channel: 0.017 for turns uniform in [-0.1, 0.1], where turning the HSV hue by as much moves colours by 0.021;
 - values are clamped to [0, 1] once, at the end, instead of after every operation: 0.0025 with the default settings.
-  Without clamps in between the operations commute, so that their order matters only by rounding.
 
-With the default settings both together are 0.022, where the jitter itself moves colours by 0.074.
+With the default settings both together are 0.013, where the jitter itself moves colours by 0.074.
 
 Resizing is bilinear without antialiasing. A crop of an image of the view's own size only ever enlarges, where
 antialiasing has no effect; the learner guarantees that size. Images of any other size work too, but a crop larger than
@@ -36,7 +35,7 @@ from ocssl.settings import ViewSettings
 ATTEMPTS = 10  # boxes tried for a crop before the centre crop is taken, as in torchvision
 # uniform numbers of a row: areas, ratios, place, flip, jitter, factors, order, grey
 COLUMNS = [ATTEMPTS, ATTEMPTS, 2, 1, 1, 4, 4, 1]
-YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]], dtype=torch.float64)
+LUMA = torch.tensor([0.299, 0.587, 0.114])
 
 
 @dataclass(frozen=True)
@@ -92,10 +91,10 @@ class Views:
         x, y = self._positions(parameters, *images.shape[-2:]).to(device).unbind(dim=1)  # [n, S] each
         grid = torch.stack([x[:, None, :].expand(-1, size, -1), y[:, :, None].expand(-1, -1, size)], dim=3)
         sampled = F.grid_sample(images.float(), grid, padding_mode="border", align_corners=False).flatten(2)
-        gray_mean = (sampled.mean(dim=2) @ LUMA.to(device))[:, None, None]  # [n, 1, 1]
-        colour = _colour(parameters).to(device)  # [n, 3, 4]
+        own, mean = _colour(parameters).to(device).split(3, dim=2)  # [n, 3, 3] each
         scale, shift = self._normalisation(device)  # [3, 1] each
-        out = torch.baddbmm(scale * colour[:, :, 3:] * gray_mean + shift, scale * colour[:, :, :3], sampled)
+        offset = mean @ sampled.mean(dim=2, keepdim=True)  # [n, 3, 1]
+        out = torch.baddbmm(scale * offset + shift, scale * own, sampled)
         bounds = torch.stack([shift, 255 * scale + shift]).repeat(1, 1, size * size)  # as wide as a view: clamps faster
         torch.clamp(out, *bounds, out=out)
         return out.view(-1, 3, size, size).contiguous(memory_format=torch.channels_last)
@@ -150,31 +149,34 @@ def _check(images: Tensor) -> None:
 
 
 def _operations() -> tuple[Tensor, Tensor, Tensor]:
-    """Matrices A, B [4, 4, 4] and C [4, 4]: operation k of strength f is A_k + f B_k; hue is A + cos B + sin C.
+    """Matrices A, B [4, 6, 6] and C [6, 6]: operation k of strength f is A_k + f B_k; hue is A + cos B + sin C.
 
-    They act on (r, g, b, m), m being the mean grey of the view: carrying m along makes contrast linear too.
+    They act on a pixel's colour and the view's mean colour together: carrying the mean along makes contrast linear too.
     """
-    same, gray, mean, quarter = torch.eye(4, dtype=torch.float64), *torch.zeros(3, 4, 4, dtype=torch.float64)
-    gray[:3, :3], gray[3, 3] = YIQ[0], 1
-    mean[:, 3] = 1
-    turned = torch.stack([torch.zeros(3, dtype=torch.float64), YIQ[2], -YIQ[1]])  # chroma turned by 90 degrees, no luma
-    quarter[:3, :3] = YIQ.inverse() @ turned
-    constant = torch.stack([torch.zeros_like(same), mean, gray, gray])
-    slope = torch.stack([same, same - mean, same - gray, same - gray])
-    return constant.float(), slope.float(), quarter.float()
+    same, none, gray = torch.eye(3), torch.zeros(3, 3), LUMA.expand(3, 3)
+    axis = torch.full((3, 3), 1 / 3)  # projection on the grey axis
+    around = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]]) / math.sqrt(3)  # red to green to blue
+
+    def on_both(colour: Tensor) -> Tensor:
+        return torch.kron(torch.eye(2), colour)
+
+    mean_gray = torch.cat([none, gray], dim=1).repeat(2, 1)
+    constant = torch.stack([on_both(none), mean_gray, on_both(gray), on_both(axis)])
+    slope = on_both(same) - constant
+    return constant, slope, on_both(around)
 
 
-LUMA = YIQ[0].float()
 CONSTANT, SLOPE, QUARTER_TURN = _operations()
+GRAY = CONSTANT[2]
 
 
 def _colour(parameters: Parameters) -> Tensor:
-    """A sample's jitter and greyscale as one map from (r, g, b, mean grey) to (r, g, b): [n, 3, 4]."""
+    """A sample's jitter and greyscale as one map from (colour, mean colour) to colour: [n, 3, 6]."""
     turn = 2 * math.pi * parameters.factors[:, 3:]
     strength = torch.cat([parameters.factors[:, :3], turn.cos()], dim=1)[:, :, None, None]
-    steps = CONSTANT + strength * SLOPE  # [n, 4, 4, 4]
+    steps = CONSTANT + strength * SLOPE  # [n, 4, 6, 6]
     steps[:, 3] += turn.sin()[:, :, None] * QUARTER_TURN
     steps = steps[torch.arange(len(steps))[:, None], parameters.order]
     pairs = steps[:, 1::2] @ steps[:, 0::2]
     jitter = pairs[:, 1] @ pairs[:, 0]
-    return torch.where(parameters.gray[:, None, None], CONSTANT[3] @ jitter, jitter)[:, :3]
+    return torch.where(parameters.gray[:, None, None], GRAY @ jitter, jitter)[:, :3]

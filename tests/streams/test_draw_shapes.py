@@ -36,7 +36,7 @@ def test_an_image_has_the_same_bits_in_any_order() -> None:
 
 def test_the_images_are_those_of_the_published_results() -> None:
     labels, keys = _every_class(CLASSES)
-    assert zlib.crc32(render(labels, keys, 16, seed=0).numpy().tobytes()) == 0x00000000
+    assert zlib.crc32(render(labels, keys, 16, seed=0).numpy().tobytes()) == 0x59C48D02
 
 
 def test_no_global_generator_is_read_or_moved() -> None:
@@ -99,7 +99,7 @@ def test_mean_colour_does_not_tell_the_class() -> None:
     colour = render(labels, torch.arange(len(labels)), 16, seed=0).float().mean((2, 3)).reshape(20, 300, 3)
     centroids, held_out = colour[:, :200].mean(1), colour[:, 200:].reshape(-1, 3)
     guess = torch.cdist(held_out, centroids).argmin(1)
-    assert (guess == torch.arange(20).repeat_interleave(100)).float().mean() < 0.1  # chance is 0.05
+    assert (guess == torch.arange(20).repeat_interleave(100)).float().mean() < 0.07  # chance is 0.05 +- 0.005
 
 
 def test_what_lies_behind_the_shape_does_not_depend_on_the_class() -> None:

@@ -35,7 +35,8 @@ def float_tensor(name: str, values: Floats, shape: str) -> Tensor:
         if array.dtype.kind not in "fiub":
             raise ValueError(f"{name} has type {array.dtype}: wanted real numbers of shape {shape}.")
         wanted = np.float64 if array.dtype == np.float64 else np.float32
-        values = torch.from_numpy(np.require(array, wanted, ["C", "W"]))
+        array = np.require(array, wanted, ["C", "W"])
+        values = torch.from_numpy(array.copy() if min(array.strides, default=0) < 0 else array)
     if values.is_complex():
         raise ValueError(f"{name} has type {values.dtype}: wanted real numbers of shape {shape}.")
     if values.ndim != shape.count(",") + 1 or values.numel() == 0:
@@ -211,7 +212,7 @@ def _blocks(views: Tensor) -> Iterator[Tensor]:
 
 
 def _positive(rough: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Where rows [a, e] times columns [b, e] is positive: by the rough float32 product [a, b], float64 where in doubt."""
+    """Where rows [a, e] times columns [b, e] is positive: by the float32 product [a, b], float64 where in doubt."""
     hit = rough > _DOUBT
     a, b = (hit ^ (rough > -_DOUBT)).nonzero(as_tuple=True)
     if len(a) > rough.numel() // 256:

@@ -25,10 +25,10 @@ _PIXELS_AT_ONCE = 1 << 16  # a plane of 256 KB stays in the cache; also what bou
 _ANGLES = 4096
 _COSINE = torch.from_numpy(np.cos(np.arange(_ANGLES) * (2 * np.pi / _ANGLES)).astype(np.float32))
 
-# Difficulty. Lengths are in half image widths, colours in 0 to 1. A random encoder suffers from everything that varies
-# here; self-supervision learns to ignore what its own views change (place, scale, light, contrast), so those vary
-# widely. What views keep (hue, rotation, noise, background) is a shortcut to tell images apart without their class,
-# so that varies little.
+# Difficulty: lengths in half image widths, colours in 0 to 1. Chosen so that a linear probe on a random encoder does
+# badly and self-supervision pays within some hundred steps. Light, contrast and polarity vary widely: views change them
+# too, so an encoder can learn to ignore them. Hue, noise and background are kept by views, and so tell images apart
+# without their class: more of them, a wider pose or a smaller shape, and learning slows down a lot.
 _GREY_GAP = (0.3, 0.36)  # between background, first and second colour; lower hides the texture
 _CHROMA = 0.15
 _SCALE = (0.8, 1.1)  # below 0.7 textures vanish at 16 px and in crops

@@ -1,0 +1,170 @@
+"""Keep rules against slow literal oracles, by statistics, and with broken variants that the oracles catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ocssl.memory import DRAWS, KEEPS, Keep, Memory, Store
+from ocssl.memory.keep import lowest
+
+
+def memory_with(keep: Keep, capacity: int, seed: int = 0) -> Memory:
+    store = Store(capacity, (3, 2, 2), {"feature": 2})
+    return Memory(store, keep, DRAWS.build("uniform"), torch.Generator().manual_seed(seed))
+
+
+def offer(memory: Memory, losses: Tensor) -> Tensor:
+    """Insert samples whose id is their arrival number and whose pixels repeat it."""
+    n = len(losses)
+    ids = torch.arange(memory.seen, memory.seen + n)
+    images = (ids % 256).to(torch.uint8)[:, None, None, None].expand(n, 3, 2, 2)
+    return memory.insert(images, ids, {"loss": losses, "feature": losses[:, None].expand(n, 2)})
+
+
+def kept(memory: Memory) -> set[int]:
+    return set(memory.table()["id"].tolist())
+
+
+def keeps_highest(capacity: int, batches: list[Tensor]) -> set[int]:
+    """Algorithm 1, Update: append, sort ascending by loss, remove the first r."""
+    entries: list[tuple[float, int]] = []
+    number = 0
+    for losses in batches:
+        for loss in losses.tolist():
+            entries.append((loss, number))
+            number += 1
+        entries.sort()
+        entries = entries[max(0, len(entries) - capacity) :]
+    return {number for _, number in entries}
+
+
+batch_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=12)
+
+
+@given(sizes=batch_sizes, capacity=st.integers(1, 20), seed=st.integers(0, 2**20))
+@settings(max_examples=150, deadline=None)
+def test_highest_loss_keeps_what_the_papers_update_keeps(sizes: list[int], capacity: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    batches = [torch.rand(n, generator=generator) for n in sizes]
+    memory = memory_with(KEEPS.build("highest-loss"), capacity)
+    for losses in batches:
+        offer(memory, losses)
+    assert kept(memory) == keeps_highest(capacity, batches)
+
+
+@given(sizes=batch_sizes, capacity=st.integers(1, 20), levels=st.integers(1, 3), seed=st.integers(0, 2**20))
+@settings(max_examples=100, deadline=None)
+def test_of_equal_losses_the_older_goes_first(sizes: list[int], capacity: int, levels: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    batches = [torch.randint(0, levels, (n,), generator=generator).float() for n in sizes]
+    memory = memory_with(KEEPS.build("highest-loss"), capacity)
+    for losses in batches:
+        offer(memory, losses)
+    assert kept(memory) == keeps_highest(capacity, batches)  # the oracle sorts by (loss, arrival)
+
+
+def test_the_oracle_tells_lowest_loss_from_highest_loss() -> None:
+    batches = [torch.rand(10, generator=torch.Generator().manual_seed(i)) for i in range(5)]
+    memory = memory_with(KEEPS.build("lowest-loss"), 20)
+    for losses in batches:
+        offer(memory, losses)
+    assert kept(memory) != keeps_highest(20, batches)
+    mirrored = keeps_highest(20, [-losses for losses in batches])
+    assert kept(memory) == mirrored
+
+
+def test_after_an_update_no_kept_loss_is_below_an_evicted_one() -> None:
+    generator = torch.Generator().manual_seed(3)
+    memory = memory_with(KEEPS.build("highest-loss"), 30)
+    offer(memory, torch.rand(30, generator=generator))
+    for _ in range(20):
+        before = memory.table()
+        arriving = torch.rand(7, generator=generator)
+        slots = offer(memory, arriving)
+        after = memory.table()
+        evicted = [loss for i, loss in zip(before["id"], before["loss"], strict=True) if i not in after["id"]]
+        refused = arriving[slots < 0].tolist()
+        assert len(evicted) + len(refused) == 7
+        assert min(after["loss"]) >= max([*evicted, *refused])
+
+
+@given(sizes=batch_sizes, capacity=st.integers(1, 20))
+@settings(max_examples=100, deadline=None)
+def test_fifo_keeps_the_last_samples(sizes: list[int], capacity: int) -> None:
+    memory = memory_with(KEEPS.build("fifo"), capacity)
+    for n in sizes:
+        offer(memory, torch.zeros(n))
+    total = sum(sizes)
+    assert kept(memory) == set(range(max(0, total - capacity), total))
+
+
+def reservoir_inclusion(memory_of: Callable[[int], int], capacity: int = 10, length: int = 60, batch: int = 6) -> Tensor:
+    """How often each position of a stream ends in a reservoir that believes to have seen `memory_of(seen)` samples."""
+    counts = torch.zeros(length)
+    for seed in range(800):
+        memory = memory_with(KEEPS.build("reservoir"), capacity, seed)
+        positions = torch.full((capacity,), -1)
+        for start in range(0, length, batch):
+            memory.seen = memory_of(memory.seen)
+            slots = offer(memory, torch.zeros(batch))
+            positions[slots[slots >= 0]] = torch.arange(start, start + batch)[slots >= 0]
+        counts[positions] += 1
+    return counts
+
+
+def chi_square(counts: Tensor, expected: float, streams: int = 800) -> float:
+    """About chi-square distributed with length - 1 degrees of freedom when every position is equally likely."""
+    share = expected / streams
+    return float(((counts - expected).square() / (expected * (1 - share))).sum())
+
+
+def test_reservoir_includes_every_position_equally_often() -> None:
+    counts = reservoir_inclusion(lambda seen: seen)  # the memory fills in the middle of a batch
+    assert counts.sum() == 800 * 10
+    assert chi_square(counts, 800 * 10 / 60) < 110  # 59 degrees of freedom: beyond one in 50,000
+
+
+def test_the_statistic_catches_a_reservoir_that_forgets_how_much_it_has_seen() -> None:
+    counts = reservoir_inclusion(lambda seen: min(seen, 20))
+    assert chi_square(counts, 800 * 10 / 60) > 200
+
+
+def test_two_arrivals_in_one_slot_leave_the_later_one() -> None:
+    memory = memory_with(KEEPS.build("fifo"), 3)
+    slots = offer(memory, torch.zeros(8))
+    assert kept(memory) == {5, 6, 7}
+    assert slots.tolist() == [-1, -1, -1, -1, -1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("name", list(KEEPS))
+def test_a_slots_columns_all_belong_to_one_sample(name: str) -> None:
+    memory = memory_with(KEEPS.build(name), 9)
+    generator = torch.Generator().manual_seed(1)
+    losses = torch.rand(100, generator=generator)
+    for start in range(0, 100, 5):
+        offer(memory, losses[start : start + 5])
+    ids = memory.store["id"]
+    assert torch.equal(memory.store["born"], ids)
+    assert torch.equal(memory.store["loss"], losses[ids])
+    assert torch.equal(memory.store["feature"], losses[ids][:, None].expand(-1, 2))
+    assert torch.equal(memory.store["image"][:, 0, 0, 0].long(), ids % 256)
+    assert torch.equal(memory.store["draws"], torch.zeros(9, dtype=torch.int64))
+
+
+@given(
+    values=st.lists(st.integers(0, 4), min_size=1, max_size=30),
+    n=st.integers(0, 30),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=100, deadline=None)
+def test_lowest_is_a_stable_sort(values: list[int], n: int, seed: int) -> None:
+    n = min(n, len(values))
+    born = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed))
+    expected = sorted(range(len(values)), key=lambda i: (values[i], int(born[i])))[:n]
+    assert lowest(torch.tensor(values).float(), born, n).tolist() == expected
