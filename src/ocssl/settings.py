@@ -63,20 +63,12 @@ class ScheduleSettings(Section):
 
     passes: int = Field(6, ge=1, description="optimizer steps a stream minibatch")
     batch: int = Field(138, ge=1, description="samples a step, stream and replay together")
-    stream_batch: int = Field(10, ge=1, description="stream samples that arrive together")
+    stream_batch: int = Field(10, ge=1, description="stream samples that arrive together; more than `batch` are cut up")
     stream_in: Literal["first", "all"] = Field("all", description="passes that contain the stream samples")
     admit: Literal["first", "last"] = Field("last", description="the pass after which stream samples enter the memory")
     short: Literal["partial", "wait"] = Field(
         "partial", description="while the memory holds less than a draw asks for: replay what there is, or nothing"
     )
-
-    @model_validator(mode="after")
-    def _fits(self) -> ScheduleSettings:
-        if self.stream_batch > self.batch:
-            raise ValueError(
-                f"schedule.stream_batch ({self.stream_batch}) must not exceed schedule.batch ({self.batch})"
-            )
-        return self
 
 
 class OptimizerSettings(Section):

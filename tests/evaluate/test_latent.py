@@ -238,9 +238,10 @@ def test_one_pair_nearer_than_float32_can_tell_is_decided_right(monkeypatch):
 
 
 def test_a_collapsed_encoder_overlaps_nowhere_as_its_balls_have_no_size():
-    constant = np.tile(np.random.default_rng(0).normal(size=64).astype(np.float32), (50, 3, 1))
-    assert overlap_count(constant) == 0
-    assert overlap_count(constant, include_diagonal=True) == 0  # Ov = 2 theta = 0 is not above 0
+    for seed in range(20):  # some unit vectors are longer than 1 by a rounding
+        constant = np.tile(np.random.default_rng(seed).normal(size=64).astype(np.float32), (50, 3, 1))
+        assert overlap_count(constant) == 0
+        assert overlap_count(constant, include_diagonal=True) == 0  # Ov = 2 theta = 0 is not above 0
 
 
 def test_one_sample_has_no_pair():
@@ -307,6 +308,7 @@ def test_uniformity_subsamples_by_its_seed_only():
     assert uniformity(features, max_samples=50, seed=3) == uniformity(features, max_samples=50, seed=3)
     assert uniformity(features, max_samples=50, seed=3) != uniformity(features, max_samples=50, seed=4)
     assert uniformity(features, max_samples=200, seed=3) == uniformity(features)
+    assert uniformity(np.eye(5), max_samples=2) == pytest.approx(-4)  # one pair, at a squared distance of 2
     assert torch.equal(torch.get_rng_state(), state)
 
 

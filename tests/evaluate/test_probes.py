@@ -54,6 +54,7 @@ def test_every_training_sample_is_used_in_every_epoch_in_a_new_order(monkeypatch
 
     def watched(weight, x, y):
         batches.append(x[:, 0].tolist())
+        assert (x[:, -1] == 1).all()  # the bias
         return gradient(weight, x, y)
 
     monkeypatch.setattr(probes, "cross_entropy_gradient", watched)
@@ -90,11 +91,11 @@ def test_the_seed_decides_the_held_out_samples_and_the_order():
 
 
 def test_a_tenth_of_each_class_is_held_out():
-    y = np.repeat([7, -3, 50, 8], [100, 20, 4, 1])
-    x = np.arange(125.0)[:, None] + 1
+    y = np.repeat([7, -3, 50, 8], [100, 25, 4, 1])
+    x = np.arange(130.0)[:, None] + 1
     data = probes._Data((x, y), (x, y), (None, None))
     held_x, held_y = data.hold_out(torch.Generator().manual_seed(0))
-    assert np.bincount(held_y, minlength=4).tolist() == [2, 10, 0, 0]  # classes in the order -3, 7, 8, 50
+    assert np.bincount(held_y, minlength=4).tolist() == [3, 10, 0, 0]  # classes in the order -3, 7, 8, 50
     assert sorted(torch.cat([held_x, data.train_x]).flatten().tolist()) == x.flatten().tolist()
     np.testing.assert_array_equal(data.classes[held_y], y[held_x.flatten().long() - 1])
 

@@ -104,7 +104,9 @@ def test_fifo_keeps_the_last_samples(sizes: list[int], capacity: int) -> None:
     assert kept(memory) == set(range(max(0, total - capacity), total))
 
 
-def reservoir_inclusion(memory_of: Callable[[int], int], capacity: int = 10, length: int = 60, batch: int = 6) -> Tensor:
+def reservoir_inclusion(
+    memory_of: Callable[[int], int], capacity: int = 10, length: int = 60, batch: int = 6
+) -> Tensor:
     """How often each position of a stream ends in a reservoir that believes to have seen `memory_of(seen)` samples."""
     counts = torch.zeros(length)
     for seed in range(800):

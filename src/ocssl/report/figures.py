@@ -14,8 +14,8 @@ from ocssl.report.runs import Run
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
-FAINT = "rgba(128,128,128,0.35)"
-MOST_POINTS, MOST_BOUNDARIES = 300, 60
+FAINT = "rgba(128,128,128,0.6)"
+MOST_POINTS, MOST_BOUNDARIES = 150, 60
 
 Numbers = Sequence[float | None]
 
@@ -49,7 +49,59 @@ def styles(runs: Sequence[Run]) -> dict[str, Style]:
     }
 
 
-def evaluation_chart(
+def all_charts(runs: Sequence[Run]) -> dict[str, list[Chart | None]]:
+    """The charts of each part of the page; None where no run has the numbers."""
+    return {
+        "accuracy": [
+            _evaluation_chart(
+                "accuracy",
+                "Accuracy over the stream",
+                "Accuracy of a probe on the frozen encoder; the first point is the untrained encoder, "
+                "vertical lines are the ends of experiences.",
+                "accuracy, %",
+                runs,
+                percent=1,
+            )
+        ],
+        "loss": [
+            _step_chart("ssl", "SSL loss", "Without extra terms, so that methods can be compared.", "SSL loss", runs)
+        ],
+        "latent": [
+            _evaluation_chart(
+                "deviation",
+                "Deviation",
+                "How far the views of one image lie apart, from 0 to 1: a fall means that the encoder "
+                "packs each image ever tighter.",
+                "Deviation",
+                runs,
+            ),
+            _evaluation_chart(
+                "overlap",
+                "Overlap",
+                "Share of pairs of images whose views mix: a rise means that images are told apart less and less.",
+                "Overlap, % of pairs",
+                runs,
+                percent=100,
+            ),
+        ],
+        "health": [
+            _step_chart("spread", "Spread", "Near 0, all images get the same features.", "spread of features", runs),
+            _step_chart(
+                "rank", "Effective rank", "Near 1, features vary along one line only.", "directions used", runs
+            ),
+            _step_chart(
+                "active",
+                "Active overlap pairs",
+                "Share of pairs on which the Overlap term acts; 0 means that it does nothing.",
+                "active pairs, %",
+                runs,
+                percent=100,
+            ),
+        ],
+    }
+
+
+def _evaluation_chart(
     key: str, title: str, words: str, axis: str, runs: Sequence[Run], *, percent: float | None = None
 ) -> Chart | None:
     """A measure of the evaluations over stream images, one line a run, experiences' ends as faint lines.
@@ -59,7 +111,7 @@ def evaluation_chart(
     ends = sorted({e.seen for run in runs for e in run.evaluations if e.experience > 0})
     shapes = [
         {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
-        | {"line": {"color": FAINT, "width": 1}}
+        | {"line": {"color": FAINT, "width": 1, "dash": "dot"}}
         for x in (ends if len(ends) <= MOST_BOUNDARIES else [])
     ]
 
@@ -69,10 +121,11 @@ def evaluation_chart(
 
     hover = "%{y:.1f} % after %{x} images" if percent else "%{y:.3f} after %{x} images"
     layout = _layout("stream images seen", axis) | {"shapes": shapes}
+    layout["xaxis"]["showgrid"] = not shapes
     return _chart(key, title, words, _traces(runs, curve, hover, "lines+markers"), layout)
 
 
-def step_chart(
+def _step_chart(
     key: str, title: str, words: str, axis: str, runs: Sequence[Run], *, percent: float | None = None
 ) -> Chart | None:
     """A number of every training step, as means over windows of steps, one line a run."""
@@ -85,7 +138,7 @@ def step_chart(
 
     layout = _layout("optimizer steps", axis)
     how = f"smoothed: means of {window} minibatches" if window > 1 else "not smoothed: one point a minibatch"
-    layout["legend"]["title"] = {"text": how, "side": "top"}
+    layout["legend"]["title"] = {"text": how, "side": "top", "font": {"size": 12}}
     hover = "%{y:.1f} % at step %{x:.0f}" if percent else "%{y:.3f} at step %{x:.0f}"
     return _chart(key, title, words, _traces(runs, curve, hover, "lines"), layout)
 
@@ -131,13 +184,13 @@ def _traces(
 
 def _layout(x: str, y: str) -> dict[str, Any]:
     """Clear ground and grey ink; the page's script paints text and grid to fit light or dark."""
-    axis = {"gridcolor": FAINT, "linecolor": FAINT, "zeroline": False, "automargin": True}
+    axis = {"gridcolor": FAINT, "linecolor": FAINT, "zeroline": False}
     return {
         "autosize": True,
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#808080"},
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "margin": {"l": 60, "r": 12, "t": 8, "b": 48},
         "xaxis": axis | {"title": {"text": x}, "rangemode": "tozero"},
         "yaxis": axis | {"title": {"text": y}},
         "showlegend": True,

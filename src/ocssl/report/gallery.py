@@ -32,23 +32,24 @@ class Gallery:
     draws: float  # median
 
 
-def make_gallery(run: Run) -> Gallery | None:
-    """The memory of the newest checkpoint that is whole; None, with a note on the run, where there is none."""
+def make_gallery(run: Run) -> tuple[Gallery | None, list[str]]:
+    """The memory of the newest checkpoint that is whole, with notes on what could not be read."""
+    notes: list[str] = []
     for manifest in sorted((run.folder / CHECKPOINTS).glob(f"*/{checkpoint.MANIFEST}"), reverse=True):
         name = manifest.parent.name
         try:
             tensors, _ = checkpoint.read(manifest.parent)
             image, loss, born, draws = (tensors[f"memory.column.{key}"] for key in ("image", "loss", "born", "draws"))
             if not len(image):
-                run.notes.append("The memory is empty: this method stores no images.")
-                return None
-            if image.dtype != torch.uint8 or image.shape[1:2] != (3,) or not len(image) == len(loss) == len(born):
+                return None, ["The memory is empty: this method stores no images."]
+            fits = image.ndim == 4 and image.shape[1] == 3 and image.numel() and len(image) == len(loss) == len(born)
+            if image.dtype != torch.uint8 or not fits:
                 raise ValueError("columns of a memory do not have these shapes")
             order = loss.nan_to_num(nan=-math.inf).argsort(descending=True, stable=True)[:MOST]
             sheet = _contact_sheet(image[order])
             packed = io.BytesIO()
             sheet.save(packed, "PNG", optimize=True)
-            return Gallery(
+            gallery = Gallery(
                 packed.getvalue(),
                 *sheet.size,
                 shown=len(order),
@@ -57,10 +58,10 @@ def make_gallery(run: Run) -> Gallery | None:
                 age=float(tensors["memory.seen"]) - float(born.double().mean()),
                 draws=float(draws.double().quantile(0.5)),
             )
+            return gallery, notes
         except (CheckpointError, KeyError, TypeError, ValueError, IndexError, RuntimeError):
-            run.notes.append(f"Checkpoint {name} is damaged and was passed over.")
-    run.notes.append("No checkpoint can be read, so the memory is not shown.")
-    return None
+            notes.append(f"Checkpoint {name} is damaged and was passed over.")
+    return None, [*notes, "No checkpoint can be read, so the memory is not shown."]
 
 
 def _contact_sheet(images: Tensor) -> Image.Image:

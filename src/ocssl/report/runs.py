@@ -54,9 +54,10 @@ class Run:
     collapsed: bool = False
     alarms: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    series: str = ""  # runs that differ in nothing but the seed share it
     variant: str = ""  # settings in which it differs from other runs of its method
-    label: str = ""
+    name: str = ""  # the method, with its variant if there are several
+    series: str = ""  # the name, with the benchmark if there are several; shared by runs that differ in the seed only
+    label: str = ""  # its own
 
 
 def find_runs(folders: Iterable[Path]) -> list[Run]:
@@ -91,7 +92,7 @@ def read_run(folder: Path) -> Run:
         text = (folder / SETTINGS).read_text(encoding="utf-8")
         settings = dict(flatten(tomllib.loads(text)))
     except (OSError, ValueError, RecursionError):
-        notes.append(f"{SETTINGS} cannot be read; the name of the folder stands for the method.")
+        notes.append(f"{SETTINGS} cannot be read; names come from {METRICS} or the folder.")
     metrics: Any = None
     try:
         metrics = json.loads((folder / METRICS).read_bytes())
@@ -99,11 +100,12 @@ def read_run(folder: Path) -> Run:
         pass
     except (OSError, ValueError, RecursionError):
         notes.append(f"{METRICS} is damaged; numbers come from {EVENTS}.")
-    seed = settings.get("seed")
+    facts = (metrics if isinstance(metrics, dict) else {}) | settings
+    seed = facts.get("seed")
     run = Run(
         folder,
-        method=str(settings.get("method", folder.name)),
-        benchmark=str(settings.get("benchmark", "unknown")),
+        method=str(facts.get("method", folder.name)),
+        benchmark=str(facts.get("benchmark", "unknown")),
         seed=seed if isinstance(seed, int) else None,
         text=text,
         settings=settings,
@@ -146,9 +148,9 @@ def _read_diary(run: Run) -> None:
                         run.evaluations.append(Evaluation(int(experience), seen, *measured))
                 case "collapse":
                     run.collapsed = True
-                    run.alarms.append(f"collapsed at step {_count(run.steps)}. {event.get('message', '')}")
+                    run.alarms.append(f"collapsed at step {_count(run.steps)}: {event.get('message', '')}")
                 case "non-finite-loss":
-                    run.alarms.append(f"stopped after step {_count(run.steps)}. {event.get('message', '')}")
+                    run.alarms.append(f"stopped after step {_count(run.steps)}: {event.get('message', '')}")
     except FileNotFoundError:
         run.notes.append(f"{EVENTS} is missing; there are no curves.")
     except (OSError, ValueError, RecursionError, RunFolderError):
@@ -165,8 +167,8 @@ def _name(runs: list[Run]) -> None:
     for run in runs:
         several = variants[run.method, run.benchmark]
         which = f"variant {several.index(run.variant) + 1}" if len(run.variant) > 40 else run.variant
-        where = run.benchmark if len(benchmarks) > 1 else ""
-        run.series = ", ".join(short(part) for part in (run.method, where, which) if part)
+        run.name = f"{short(run.method)} ({which})" if which else short(run.method)
+        run.series = f"{run.name} on {short(run.benchmark)}" if len(benchmarks) > 1 else run.name
     seeds, taken = {run.seed for run in runs}, set[str]()
     for run in runs:
         run.label = f"{run.series}, seed {run.seed}" if len(seeds) > 1 else run.series
@@ -208,7 +210,7 @@ def number(value: object) -> float | None:
         return None
 
 
-def short(text: str, most: int = 48) -> str:
+def short(text: str, most: int = 36) -> str:
     """A text that fits into a legend."""
     return text if len(text) <= most else text[: most - 1] + "…"
 

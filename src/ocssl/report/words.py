@@ -18,10 +18,9 @@ def summary(runs: Sequence[Run]) -> str:
     words = [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}."]
     for fair in _comparable(runs):
         words += _ranking(fair)
-    below = [run for run in runs if run.finished and _below_start(run)]
-    words += [
-        f"{run.label} ends below its untrained encoder: {run.final:.1f} % after {run.start:.1f} %." for run in below
-    ]
+    below = [run.label for run in runs if run.finished and _below_start(run)]
+    if below:
+        words.append(f"Ending below the untrained encoder: {', '.join(below)}.")
     unfinished = [run.label for run in runs if not run.finished]
     if unfinished:
         words.append(f"Unfinished, so not compared: {', '.join(unfinished)}.")

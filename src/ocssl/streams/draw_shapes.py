@@ -21,7 +21,7 @@ Integers = Tensor | npt.NDArray[np.integer]
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)  # splitmix64's step
 _PIXEL_NOISE = 1 << 20  # numbers from here on belong to pixels, those below to the image's parameters
 _MOSAIC_CELL = 1 << 40
-_PIXELS_AT_ONCE = 1 << 16  # a plane of 256 KB stays in the cache; also what bounds the memory
+_PIXELS_AT_ONCE = 1 << 15  # bounds the memory, stays in the cache, and is too little for torch to wake its threads
 _ANGLES = 4096
 _COSINE = torch.from_numpy(np.cos(np.arange(_ANGLES) * (2 * np.pi / _ANGLES)).astype(np.float32))
 
@@ -229,7 +229,7 @@ def _object(draw: _Draws, size: int, u: Tensor, v: Tensor, shape: Tensor, textur
     return _cover(d * scale, size), second
 
 
-def _draw(shape: Tensor, texture: Tensor, state: Hash, size: int) -> Tensor:
+def _draw(shape: Tensor, texture: Tensor, state: Hash, size: int) -> npt.NDArray[np.uint8]:
     """A chunk of images, painted from back to front."""
     draw = _Draws(state)
     centres = (torch.arange(size) * 2 + 1) / size - 1
@@ -245,7 +245,7 @@ def _draw(shape: Tensor, texture: Tensor, state: Hash, size: int) -> Tensor:
     bits = _number(draw.state, pixels)
     noise = [_unit(bits << np.uint64(21 * channel)) - 0.5 for channel in range(3)]
     lit = [255 * (channel * light + strength * grain) + 0.5 for channel, grain in zip(canvas, noise, strict=True)]
-    return torch.stack([channel.clamp(0, 255).to(torch.uint8) for channel in lit], 1)
+    return np.stack([channel.clamp(0, 255).to(torch.uint8).numpy() for channel in lit], 1)
 
 
 def _integers(name: str, values: Integers) -> Tensor:
@@ -272,10 +272,10 @@ def render(labels: Integers, keys: Integers, size: int, seed: int) -> Tensor:
     shape, texture = _shape_and_texture(label)
     origin = _mix(np.array([seed % 2**64], np.uint64) + _GAMMA)
     state = _mix(_mix(key.numpy().astype(np.uint64)) ^ origin)
-    images = torch.empty(len(label), 3, size, size, dtype=torch.uint8)
+    images = np.empty((len(label), 3, size, size), np.uint8)
     order = label.argsort(stable=True)  # like with like: a chunk then holds few shapes and textures
     step = max(1, _PIXELS_AT_ONCE // size**2)
     for start in range(0, len(order), step):
         rows = order[start : start + step]
-        images[rows] = _draw(shape[rows], texture[rows], state[rows.numpy()], size)
-    return images
+        images[rows.numpy()] = _draw(shape[rows], texture[rows], state[rows.numpy()], size)
+    return torch.from_numpy(images)

@@ -30,7 +30,9 @@ class Synthetic:
     def load(self, settings: StreamSettings) -> Benchmark:
         count = round(self.train * settings.fraction)
         if count - round(count * settings.validation) < 1:
-            raise SettingError(f"stream.fraction {settings.fraction} of {self.train} images a class leaves none to learn.")
+            raise SettingError(
+                f"stream.fraction {settings.fraction} of {self.train} images a class leaves none to learn."
+            )
         whole = self._labelled(count, 0, settings)
         train, val = split(whole, settings.validation, settings.data_seed)
         if settings.order == "iid":

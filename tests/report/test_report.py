@@ -1,0 +1,356 @@
+"""Facts about the report: one file that fetches nothing, shows every run, and trusts none."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import json
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+import torch
+from PIL import Image
+
+from ocssl import checkpoint
+from ocssl.errors import RunFolderError
+from ocssl.report import write_report
+from ocssl.runs.config import parse_assignments, read_settings, resolve_run, to_toml
+
+HOSTILE = "<script>alert(1)</script>"
+ACCURACIES = (11.25, 14.5, 17.75)
+
+
+def make_run(
+    folder: Path,
+    method: str = "solar",
+    seed: int = 0,
+    accuracies: tuple[float, ...] = ACCURACIES,
+    *,
+    finished: bool = True,
+    collapse: str | None = None,
+    settings: dict[str, Any] | None = None,
+) -> Path:
+    """A run folder as `ocssl run` leaves it, without the training: 3 experiences of 20 minibatches."""
+    folder.mkdir(parents=True)
+    known = resolve_run("solar", "synthetic", seed, settings or {})
+    (folder / "run.toml").write_text(to_toml(known.model_copy(update={"method": method})))
+    events: list[dict[str, Any]] = [{"event": "start", "minibatches": 60, "experiences": 3}]
+    events.append(evaluation(0, 0, 5.0))
+    for position in range(1, 20 * len(accuracies) + 1):
+        events.append(
+            {"event": "step", "position": position, "steps": 2 * position, "seen": 10 * position, "loss": 1 / position}
+            | {"ssl": 1 / position, "spread": 0.5, "rank": None, "terms": {"overlap": 0.1, "overlap.active": 0.25}}
+        )
+        if collapse and position == 30:
+            events.append({"event": "collapse", "position": position, "message": collapse})
+        if position % 20 == 0:
+            events.append(evaluation(position // 20, 10 * position, accuracies[position // 20 - 1]))
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    if finished:
+        metrics = {"method": method, "benchmark": "synthetic", "seed": seed, "start_accuracy": 5.0}
+        metrics |= {"final_accuracy": accuracies[-1], "average_accuracy": sum(accuracies) / len(accuracies)}
+        metrics |= {"collapsed": bool(collapse), "steps": 120, "seconds": 12.345}
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+    checkpoint.write(folder / "checkpoints" / "00000060", memory(), {})
+    return folder
+
+
+def evaluation(experience: int, seen: int, accuracy: float) -> dict[str, Any]:
+    facts = {"event": "evaluation", "experience": experience, "seen": seen, "accuracy": accuracy, "seconds": 9.0}
+    return facts | {"deviation": 0.5 - experience / 10, "overlap": None}
+
+
+def memory(slots: int = 5) -> dict[str, torch.Tensor]:
+    """Slot i is an image of grey level 40 i and has loss i."""
+    numbers = torch.arange(slots)
+    image = (40 * numbers).to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 8, 8)
+    columns = {"image": image, "loss": numbers.float(), "id": numbers, "born": 10 * numbers, "draws": numbers.clone()}
+    return {**{f"memory.column.{name}": column for name, column in columns.items()}, "memory.seen": torch.tensor(600)}
+
+
+class Page(HTMLParser):
+    """A page taken apart as a browser would: tags with attributes, cells of tables, text, charts."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.texts: dict[str, str] = {}
+        self._open: list[str] = []
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+        self.visible = " ".join(text for tag, text in self.texts.items() if tag not in ("script", "style"))
+        self.charts: dict[str, Any] = json.loads(self.texts["script"].split("\n")[0])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "link", "br"):
+            self._open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, f"</{tag}> closes nothing"
+        self.texts[tag] = self.texts.get(tag, "") + "\n"
+
+    def handle_data(self, data: str) -> None:
+        tag = self._open[-1] if self._open else ""
+        self.texts[tag] = self.texts.get(tag, "") + data
+        if self.rows and {"td", "th"} & set(self._open):
+            self.rows[-1][-1] += data
+
+
+def report(tmp_path: Path, *folders: Path) -> Page:
+    output = tmp_path / "report.html"
+    assert write_report(list(folders), output) == output.stat().st_size
+    return Page(output)
+
+
+def test_the_file_fetches_nothing(tmp_path: Path) -> None:
+    page = report(tmp_path, make_run(tmp_path / "a"))
+    assert {tag for tag, _ in page.tags} & {"link", "iframe", "object", "embed", "base", "form"} == set()
+    addresses = [value or "" for _, attrs in page.tags for name, value in attrs.items() if name in ("src", "href")]
+    assert addresses
+    assert all(address.startswith(("data:image/png;base64,", "#")) for address in addresses)
+    assert "@import" not in page.texts["style"]
+    assert "url(" not in page.texts["style"]
+    policy = next(attrs["content"] for tag, attrs in page.tags if "http-equiv" in attrs)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; img-src data: blob:;")
+    assert "http" not in policy
+
+
+def test_every_run_of_a_folder_is_shown_with_the_numbers_of_its_metrics(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "b", "solar")
+    make_run(tmp_path / "runs" / "a", "er-fifo", accuracies=(10.0, 20.0, 30.0))
+    page = report(tmp_path, tmp_path / "runs")
+    assert page.rows[1] == ["er-fifo", "synthetic", "0", "5.0", "30.0", "20.0", "120", "12.3", "ok"]
+    assert page.rows[2] == ["solar", "synthetic", "0", "5.0", "17.8", "14.5", "120", "12.3", "ok"]
+    assert "er-fifo has the best average accuracy: 20.0 %, 5.5 points above solar" in page.visible
+    assert [trace["name"] for trace in page.charts["accuracy"]["data"]] == ["er-fifo", "solar"]
+
+
+def test_metrics_count_more_than_events(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a")
+    (folder / "metrics.json").write_text(json.dumps({"final_accuracy": 77.7, "average_accuracy": 66.6}))
+    assert report(tmp_path, folder).rows[1][3:6] == ["-", "77.7", "66.6"]
+
+
+def test_an_unfinished_run_is_shown_from_its_events_and_not_ranked(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "a", "er-fifo"), make_run(tmp_path / "b", "solar", accuracies=(90.0,), finished=False)]
+    with open(runs[1] / "events.jsonl", "a") as file:
+        file.write('{"event": "step", "posit')  # killed while it wrote
+    page = report(tmp_path, *runs)
+    assert page.rows[2][3:6] == ["5.0", "90.0", "90.0"]
+    assert page.rows[2][8] == "unfinished (20 of 60 minibatches)"
+    assert "Unfinished, so not compared: solar" in page.visible
+    assert "best average accuracy" not in page.visible
+
+
+def test_a_collapse_is_warned_of_with_run_and_step(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "a", "er-fifo"), make_run(tmp_path / "b", "solar", collapse="spread is 0.001.")]
+    page = report(tmp_path, *runs)
+    assert {"class": "alarm", "role": "alert"} in [attrs for tag, attrs in page.tags if tag == "div"]
+    assert "collapsed at step 60: spread is 0.001." in page.visible
+    assert [row[8] for row in page.rows[1:3]] == ["ok", "collapsed"]
+    assert "Nothing collapsed" not in page.visible
+    assert "Nothing collapsed" in report(tmp_path, runs[0]).visible
+
+
+def test_texts_of_a_run_are_never_markup(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "<b>bold</b>", HOSTILE, collapse=HOSTILE)
+    page = report(tmp_path, folder)
+    assert page.rows[1][0] == HOSTILE
+    assert HOSTILE not in page.source
+    assert [tag for tag, _ in page.tags].count("script") == 3
+    assert "b" not in {tag for tag, _ in page.tags}
+    assert page.charts["accuracy"]["data"][0]["name"] == "&lt;script&gt;alert(1)&lt;/script&gt;"  # plotly's own markup
+
+
+def test_strange_values_are_left_out(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a")
+    strange = ['"x"', "NaN", "1e999", "1" + "0" * 400, "[[]]", "{}", "true", '"\\ud800"']
+    with open(folder / "events.jsonl", "a") as file:
+        for value in strange:
+            keys = ("experience", "seen", "accuracy", "deviation", "steps", "ssl", "terms", "message", "minibatches")
+            facts = ", ".join(f'"{key}": {value}' for key in keys)
+            file.writelines(f'{{"event": "{kind}", {facts}}}\n' for kind in ("start", "step", "evaluation", "collapse"))
+    (folder / "metrics.json").write_text('{"final_accuracy": NaN, "average_accuracy": "<b>", "steps": 1e999}')
+    page = report(tmp_path, folder)
+    assert page.rows[1][3:8] == ["-"] * 5
+    assert page.charts["accuracy"]["data"][0]["y"] == [5.0, *ACCURACIES]
+
+
+def test_the_memory_is_shown_highest_loss_first(tmp_path: Path) -> None:
+    page = report(tmp_path, make_run(tmp_path / "a"))
+    image = next(attrs for tag, attrs in page.tags if tag == "img")
+    assert image["alt"] == "Contact sheet of 5 images in the final memory of solar, highest loss first"
+    packed = base64.b64decode((image["src"] or "").partition(",")[2])
+    sheet = Image.open(io.BytesIO(packed)).convert("RGB")
+    assert sheet.size == (5 * 42 - 2, 40)
+    assert [sheet.getpixel((42 * i + 20, 20)) for i in range(5)] == [(40 * i,) * 3 for i in (4, 3, 2, 1, 0)]
+    facts = "5 slots filled (all shown), mean stored loss 2.000, mean age 580 stream images, median draws 2."
+    assert facts in page.visible
+
+
+def test_a_damaged_checkpoint_gives_a_note_and_the_older_one_is_shown(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a")
+    checkpoint.write(folder / "checkpoints" / "00000070", memory(3), {})
+    newest = next((folder / "checkpoints" / "00000070").glob("*.safetensors"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    page = report(tmp_path, folder)
+    assert "Checkpoint 00000070 is damaged" in page.visible
+    assert "5 slots filled" in page.visible
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {},
+        memory() | {"memory.column.image": torch.zeros(5, 1, 8, 8, dtype=torch.uint8)},
+        memory() | {"memory.column.image": torch.zeros(5, 3, 0, 0, dtype=torch.uint8)},
+        memory() | {"memory.column.image": torch.zeros(5)},
+        memory() | {"memory.column.loss": torch.zeros(2)},
+        memory() | {"memory.seen": torch.zeros(3)},
+    ],
+)
+def test_a_checkpoint_without_a_proper_memory_gives_a_note(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    folder = make_run(tmp_path / "a")
+    checkpoint.write(folder / "checkpoints" / "00000060", tensors, {})
+    page = report(tmp_path, folder)
+    assert "No checkpoint can be read, so the memory is not shown." in page.visible
+    assert "img" not in {tag for tag, _ in page.tags}
+
+
+@pytest.mark.parametrize("name", ["run.toml", "events.jsonl", "metrics.json"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe{[", b"[" * 100_000, b"[1]\n"])
+def test_a_damaged_file_leaves_the_rest_of_the_report(tmp_path: Path, name: str, content: bytes) -> None:
+    folder = make_run(tmp_path / "a")
+    (folder / name).write_bytes(content)
+    page = report(tmp_path, folder, make_run(tmp_path / "b", "er-fifo"))
+    assert page.rows[2][:6] == ["er-fifo", "synthetic", "0", "5.0", "17.8", "14.5"]
+    assert page.rows[1][0] == "solar"
+
+
+def test_a_run_of_which_nothing_can_be_read_is_shown_by_its_folder(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a", finished=False)
+    (folder / "run.toml").write_text("[[")
+    (folder / "events.jsonl").unlink()
+    page = report(tmp_path, folder)
+    assert page.rows[1] == ["a", "unknown", "-", "-", "-", "-", "-", "-", "unfinished"]
+    assert "a: run.toml cannot be read" in page.visible
+    assert "a: events.jsonl is missing" in page.visible
+    assert page.charts == {}
+
+
+def test_seeds_of_a_method_are_summed_up(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / str(seed), seed=seed, accuracies=(10.0 + 10 * seed,) * 3) for seed in range(3)]
+    page = report(tmp_path, *runs)
+    assert page.rows[5] == ["solar", "3", "20.0 ± 10.0", "20.0 ± 10.0"]
+    assert [trace["showlegend"] for trace in page.charts["accuracy"]["data"]] == [True, False, False]
+    assert [trace["meta"] for trace in page.charts["accuracy"]["data"]] == [f"solar, seed {seed}" for seed in range(3)]
+
+
+def test_other_settings_make_another_series_in_the_same_colour(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b", settings={"schedule.passes": 7})]
+    first, second = report(tmp_path, *runs).charts["accuracy"]["data"]
+    assert second["name"] == "solar (schedule.passes=7)"
+    assert first["line"]["color"] == second["line"]["color"]
+    assert first["line"]["dash"] != second["line"]["dash"]
+
+
+def test_a_run_named_twice_is_shown_once(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "runs" / "a")
+    assert len(report(tmp_path, folder, folder.parent).charts["accuracy"]["data"]) == 1
+
+
+def test_long_runs_are_smoothed_and_the_legend_says_so(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a")
+    lines = [json.dumps({"event": "step", "steps": i, "ssl": float(i % 2)}) + "\n" for i in range(1000)]
+    (folder / "events.jsonl").write_text("".join(lines))
+    figure = report(tmp_path, folder).charts["ssl"]
+    assert len(figure["data"][0]["y"]) == 143
+    assert figure["data"][0]["y"][0] == pytest.approx(3 / 7)
+    assert figure["layout"]["legend"]["title"]["text"] == "smoothed: means of 7 minibatches"
+
+
+def test_the_charts_are_valid_plotly_figures(tmp_path: Path) -> None:
+    charts = report(tmp_path, make_run(tmp_path / "a")).charts
+    assert list(charts) == ["accuracy", "ssl", "deviation", "spread", "active"]  # no overlap, no rank in these runs
+    for figure in charts.values():
+        go.Figure(figure)
+
+
+def test_every_chart_has_its_place_and_a_text(tmp_path: Path) -> None:
+    page = report(tmp_path, make_run(tmp_path / "a"))
+    places = {attrs["id"]: attrs for tag, attrs in page.tags if tag == "div" and "id" in attrs}
+    assert set(places) == set(page.charts)
+    assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in places.values())
+
+
+def test_headings_go_down_one_level_at_a_time(tmp_path: Path) -> None:
+    page = report(tmp_path, make_run(tmp_path / "a"))
+    levels = [int(tag[1]) for tag, _ in page.tags if tag in ("h1", "h2", "h3")]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(below <= above + 1 for above, below in itertools.pairwise(levels))
+    assert all("scope" in attrs for tag, attrs in page.tags if tag == "th")
+    assert ("html", {"lang": "en"}) in page.tags
+
+
+def test_the_command_makes_the_same_settings_again(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a", seed=4, settings={"memory.keep": "fifo", "views.mean": [0.1, 0.2, 0.3]})
+    page = report(tmp_path, folder)
+    command = next(text for text in page.texts["code"].split("\n") if text.startswith("ocssl run"))
+    assert (
+        command
+        == """ocssl run solar synthetic --seed 4 --set 'memory.keep="fifo"' --set 'views.mean=[0.1, 0.2, 0.3]'"""
+    )
+    again = resolve_run(
+        "solar", "synthetic", 4, parse_assignments(['memory.keep="fifo"', "views.mean=[0.1, 0.2, 0.3]"])
+    )
+    assert again == read_settings(folder / "run.toml")
+
+
+def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a", collapse="x")
+    assert report(tmp_path, folder).source == report(tmp_path, folder).source
+
+
+def test_a_write_that_fails_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, output = make_run(tmp_path / "a"), tmp_path / "report.html"
+    output.write_text("old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(RunFolderError, match=r"cannot write the report to .*: No space left on device\."):
+        write_report([folder], output)
+    assert output.read_text() == "old"
+
+
+def test_missing_folders_of_the_output_are_made(tmp_path: Path) -> None:
+    write_report([make_run(tmp_path / "a")], tmp_path / "new" / "deep" / "report.html")
+    assert (tmp_path / "new" / "deep" / "report.html").stat().st_size > 0
+
+
+@pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, lambda path: path.write_text("x")])
+def test_a_folder_without_a_run_is_an_error_that_names_it(tmp_path: Path, make: Any) -> None:
+    folder, output = tmp_path / "nothing-here", tmp_path / "report.html"
+    make(folder)
+    with pytest.raises(RunFolderError, match="nothing-here"):
+        write_report([make_run(tmp_path / "a"), folder], output)
+    assert not output.exists()
+
+
+def test_an_output_that_is_a_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="it is a folder; name a file"):
+        write_report([make_run(tmp_path / "a")], tmp_path)
