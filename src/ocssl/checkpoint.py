@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def read(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         packed = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"checkpoint {folder} is damaged: cannot read {name} ({error.strerror}).") from None
-    if hashlib.sha256(packed).hexdigest() != body["sha256"]:
+    if hashlib.sha256(packed).hexdigest() != body.get("sha256"):
         raise CheckpointError(f"checkpoint {folder} is damaged: {name} does not have the checksum that was saved.")
     try:
         return load_tensors(packed), body["facts"]
@@ -81,8 +82,10 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         )
     if body.pop("checksum", None) != _checksum(body):
         raise CheckpointError(f"checkpoint {path.parent} is damaged: {path.name} does not have its checksum.")
-    if body["tensors"] != Path(body["tensors"]).name:
-        raise CheckpointError(f"checkpoint {path.parent} is damaged: its tensor file lies outside the folder.")
+    if not re.fullmatch(r"state-[0-9a-f]{16}\.safetensors", str(body.get("tensors"))):
+        raise CheckpointError(f"checkpoint {path.parent} is damaged: it names no tensor file of this folder.")
+    if not isinstance(body.get("facts"), dict):
+        raise CheckpointError(f"checkpoint {path.parent} is damaged: it holds no facts.")
     return body
 
 
@@ -93,11 +96,15 @@ def _checksum(body: Mapping[str, Any]) -> str:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file all or nothing: beside its place, flushed to disk, then moved there."""
     beside = path.with_name(f".{path.name}.part")
-    with open(beside, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    try:
+        with open(beside, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
     handle = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(handle)

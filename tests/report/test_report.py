@@ -25,6 +25,13 @@ HOSTILE = "<script>alert(1)</script>"
 ACCURACIES = (11.25, 14.5, 17.75)
 
 
+@pytest.fixture(autouse=True)
+def _small_plotly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five megabytes of script are parsed in one test and not in forty."""
+    if request.function is not test_the_file_fetches_nothing:
+        monkeypatch.setattr("ocssl.report.html.get_plotlyjs", lambda: "/* plotly.js */")
+
+
 def make_run(
     folder: Path,
     method: str = "solar",
@@ -119,6 +126,7 @@ def test_the_file_fetches_nothing(tmp_path: Path) -> None:
     addresses = [value or "" for _, attrs in page.tags for name, value in attrs.items() if name in ("src", "href")]
     assert addresses
     assert all(address.startswith(("data:image/png;base64,", "#")) for address in addresses)
+    assert "* plotly.js v" in page.source
     assert "@import" not in page.texts["style"]
     assert "url(" not in page.texts["style"]
     policy = next(attrs["content"] for tag, attrs in page.tags if "http-equiv" in attrs)
@@ -317,6 +325,30 @@ def test_the_command_makes_the_same_settings_again(tmp_path: Path) -> None:
         "solar", "synthetic", 4, parse_assignments(['memory.keep="fifo"', "views.mean=[0.1, 0.2, 0.3]"])
     )
     assert again == read_settings(folder / "run.toml")
+
+
+def test_settings_that_no_ocssl_writes_are_shown_all_the_same(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a")
+    with open(folder / "run.toml", "a") as file:
+        file.write("\n[strange]\nday = 1979-05-27\nlist = [nan, {x = 07:32:00}]\n")
+    assert "day = 1979-05-27" in report(tmp_path, folder).visible
+
+
+def test_a_loss_that_is_not_finite_is_warned_of(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a", accuracies=(20.0,), finished=False)
+    with open(folder / "events.jsonl", "a") as file:
+        file.write(json.dumps({"event": "non-finite-loss", "position": 20, "message": "the loss is NaN."}) + "\n")
+    assert "stopped after step 40: the loss is NaN." in report(tmp_path, folder).visible
+
+
+def test_many_runs_show_the_memory_of_one_seed_a_method(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / f"{name}{seed}", name, seed) for name in ("solar", "er-fifo") for seed in range(4)]
+    page = report(tmp_path, *runs)
+    shown = [attrs["alt"] or "" for tag, attrs in page.tags if tag == "img"]
+    assert [text.split(" of ")[-1] for text in shown] == [
+        f"{m}, seed 3, highest loss first" for m in ("solar", "er-fifo")
+    ]
+    assert "Memories of 6 more runs are left out." in page.visible
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:

@@ -63,7 +63,12 @@ class Store:
                 column[slots] = 0
 
     def load(self, columns: Mapping[str, Tensor]) -> None:
-        """Take the filled slots of a saved store."""
-        self.filled = len(columns["id"])
+        """Take the filled slots of a saved store; columns that do not fit are refused."""
+        filled = len(columns["id"])
         for name, column in self._columns.items():
-            column[: self.filled] = columns[name].to(column)
+            wanted, given = (filled, *column.shape[1:]), tuple(columns[name].shape)
+            if given != wanted or filled > self.capacity:
+                raise ValueError(f"column {name} is {list(given)}, wanted {list(wanted)} of at most {self.capacity} rows")
+        self.filled = filled
+        for name, column in self._columns.items():
+            column[:filled] = columns[name].to(column)

@@ -1,7 +1,12 @@
 "use strict";
 const charts = JSON.parse(document.getElementById("charts").textContent);
-const touch = matchMedia("(pointer: coarse)").matches;
-const options = { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover", modeBarButtons: [["toImage", "resetScale2d"]] };
+const touch = matchMedia("(hover: none)").matches;
+const options = {
+  responsive: true,
+  displaylogo: false,
+  displayModeBar: touch ? false : "hover",
+  modeBarButtons: [["toImage", "resetScale2d"]],
+};
 
 function ink() {
   const style = getComputedStyle(document.documentElement);

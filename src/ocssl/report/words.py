@@ -80,7 +80,7 @@ def command(run: Run) -> str:
     """The command line that makes a run again, with every setting that is not the method's and benchmark's own."""
     words = ["ocssl", "run", run.method, run.benchmark, "--seed", str(run.seed or 0)]
     for key, value in _own_settings(run).items():
-        words += ["--set", f"{key}={json.dumps(value)}"]
+        words += ["--set", f"{key}={json.dumps(value, default=str)}"]
     return shlex.join(words)
 
 

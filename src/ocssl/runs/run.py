@@ -139,7 +139,7 @@ class _Session:
         if collapsed(info.spread, info.rank) and not self.position.warned:
             self.position.warned = True
             message = (
-                f"the encoder is collapsing at step {info.steps}: all images get nearly the same features "
+                "the encoder is collapsing: all images get nearly the same features "
                 f"(spread {info.spread:.3f}, effective rank {info.rank:.1f}); lower optimizer.lr or terms.overlap.weight."
             )
             self.events.write("collapse", position=self.position.minibatches, message=message)
@@ -207,10 +207,9 @@ class _Session:
         for folder in found:
             try:
                 tensors, facts = checkpoint.read(folder)
-                learner = Learner.restore(tensors, facts, device=device)
-                return learner, Position(**facts["extra"]["position"])
-            except CheckpointError as error:
-                self.progress.warn(str(error))
+                return Learner.restore(tensors, facts, device=device), Position(**facts["extra"]["position"])
+            except (CheckpointError, KeyError, TypeError) as error:
+                self.progress.warn(f"{folder} is passed over: {error}")
         if found:
             raise CheckpointError(f"no checkpoint of {self.folder} can be read; start again in another folder.")
         learner = Learner(

@@ -1,0 +1,292 @@
+"""Runs: the folder, the same bits whatever happens on the way, and resuming from anywhere."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import METHODS, small_settings
+from rich.console import Console
+
+from ocssl import checkpoint
+from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError
+from ocssl.learner import Info, Learner
+from ocssl.runs.config import read_settings, resolve_run, to_toml
+from ocssl.runs.events import read_events
+from ocssl.runs.progress import Progress
+from ocssl.runs.run import create, execute, finished
+from ocssl.runs.stop import Stop
+
+STREAM = {
+    "stream.image_size": 8,
+    "stream.classes": 4,
+    "stream.experiences": 2,
+    "stream.train": 20,
+    "stream.test": 5,
+    "schedule.stream_batch": 5,
+    "evaluate.probe": "ridge",
+    "evaluate.latent_samples": 6,
+    "evaluate.latent_views": 2,
+    "checkpoint.every": 3,
+}
+MINIBATCHES = 14  # 2 experiences of 36 images, 7 minibatches of 5 each
+FULL = 5  # minibatches after which the 24 slots are full
+
+
+class StopAfter(Progress):
+    """Asks for a stop once so many minibatches are done."""
+
+    def __init__(self, stop: Stop, minibatches: int) -> None:
+        super().__init__(Console(), quiet=True)
+        self.stop_, self.minibatches = stop, minibatches
+
+    def step(self, done: int, info: Info) -> None:
+        if done == self.minibatches:
+            self.stop_.signal = signal.SIGTERM
+
+
+def make(folder: Path, method: str, **more: Any) -> Path:
+    overrides = {**small_settings(method), **STREAM, **{k.replace("__", "."): v for k, v in more.items()}}
+    create(folder, resolve_run(method, "synthetic", 3, overrides))
+    return folder
+
+
+def go(folder: Path, until: int | None = None) -> dict[str, Any] | None:
+    stop = Stop()
+    return execute(folder, StopAfter(stop, until) if until else Progress(Console(), quiet=True), stop)
+
+
+def record(folder: Path) -> list[dict[str, Any]]:
+    """The diary without what may differ: time, and that a resume took place."""
+    events = [e for e in read_events(folder / "events.jsonl") if e["event"] != "resume"]
+    return [{k: v for k, v in e.items() if k != "seconds"} for e in events]
+
+
+def last_state(folder: Path) -> dict[str, torch.Tensor]:
+    newest = max(path.parent for path in folder.glob(f"checkpoints/*/{checkpoint.MANIFEST}"))
+    return checkpoint.read(newest)[0]
+
+
+def same_run(a: Path, b: Path) -> bool:
+    x, y = last_state(a), last_state(b)
+    return record(a) == record(b) and x.keys() == y.keys() and all(torch.equal(x[n], y[n]) for n in x)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Every method, run without a break."""
+    folders = {m: make(tmp_path_factory.mktemp("whole") / m, m) for m in METHODS}
+    for folder in folders.values():
+        assert go(folder) is not None
+    return folders
+
+
+# ---- the folder
+
+
+def test_metrics_have_what_the_contract_names(whole: dict[str, Path], method: str) -> None:
+    metrics = json.loads((whole[method] / "metrics.json").read_text())
+    assert (metrics["method"], metrics["benchmark"], metrics["seed"]) == (method, "synthetic", 3)
+    assert len(metrics["accuracies"]) == 2
+    assert metrics["final_accuracy"] == metrics["accuracies"][-1]
+    assert metrics["average_accuracy"] == pytest.approx(sum(metrics["accuracies"]) / 2)
+    assert metrics["steps"] == 2 * MINIBATCHES
+    assert metrics["seen"] == 5 * MINIBATCHES
+    assert metrics["seconds"] > 0
+    assert 0 <= metrics["start_accuracy"] <= 100
+
+
+def test_run_toml_gives_the_settings_back_exactly(tmp_path: Path) -> None:
+    settings = resolve_run("solar", "synthetic", 3, {**small_settings("solar"), **STREAM})
+    create(tmp_path / "r", settings)
+    assert read_settings(tmp_path / "r" / "run.toml") == settings
+    assert to_toml(settings).count("\n\n\n") == 0
+
+
+def test_events_tell_the_run_in_order(whole: dict[str, Path], method: str) -> None:
+    events = list(read_events(whole[method] / "events.jsonl"))
+    assert events[0]["event"] == "start"
+    assert events[-1]["event"] == "end"
+    steps = [e for e in events if e["event"] == "step"]
+    assert [e["position"] for e in steps] == list(range(1, MINIBATCHES + 1))
+    assert all({"loss", "ssl", "spread", "rank", "stored_loss"} <= e.keys() for e in steps)
+    assert [e["experience"] for e in events if e["event"] == "evaluation"] == [0, 1, 2]
+
+
+def test_only_the_last_checkpoints_stay(whole: dict[str, Path]) -> None:
+    assert sorted(p.name for p in (whole["solar"] / "checkpoints").iterdir()) == ["00000012", "00000014"]
+
+
+def test_a_folder_in_use_is_not_overwritten(whole: dict[str, Path], tmp_path: Path) -> None:
+    settings = read_settings(whole["solar"] / "run.toml")
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        create(whole["solar"], settings)
+    (tmp_path / "mine").write_text("keep me")
+    with pytest.raises(RunFolderError, match="not empty"):
+        create(tmp_path, settings)
+    assert (tmp_path / "mine").read_text() == "keep me"
+
+
+def test_a_finished_run_is_not_run_again(whole: dict[str, Path]) -> None:
+    before = (whole["solar"] / "events.jsonl").read_bytes()
+    assert go(whole["solar"]) == finished(whole["solar"])
+    assert (whole["solar"] / "events.jsonl").read_bytes() == before
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
+    import fcntl
+
+    folder = make(tmp_path / "r", "er-fifo")
+    with open(folder / "run.toml", "rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(RunFolderError, match="another process"):
+            go(folder)
+
+
+# ---- the same bits
+
+
+def test_the_same_settings_and_seed_give_the_same_bits(whole: dict[str, Path], method: str, tmp_path: Path) -> None:
+    torch.manual_seed(99)
+    again = make(tmp_path / "r", method)
+    go(again)
+    assert same_run(again, whole[method])
+
+
+def test_evaluating_and_saving_more_or_less_often_changes_nothing(whole: dict[str, Path], tmp_path: Path) -> None:
+    busy = make(tmp_path / "r", "solar", checkpoint__every=1, evaluate__latent_views=3, evaluate__probe="knn")
+    quiet = make(tmp_path / "q", "solar", checkpoint__every=99, evaluate__latent_samples=0, evaluate__start=False)
+    go(busy)
+    go(quiet)
+    for folder in (busy, quiet):
+        a, b = last_state(folder), last_state(whole["solar"])
+        assert all(torch.equal(a[name], b[name]) for name in b)
+
+
+@pytest.mark.parametrize("until", [1, 3, FULL, 7, MINIBATCHES - 1])
+def test_a_stopped_run_resumes_to_the_same_bits(
+    whole: dict[str, Path], method: str, until: int, tmp_path: Path
+) -> None:
+    folder = make(tmp_path / "r", method)
+    assert go(folder, until) is None
+    assert not (folder / "metrics.json").exists()
+    assert go(folder) is not None
+    assert same_run(folder, whole[method])
+
+
+def test_a_run_resumes_twice_to_the_same_bits(whole: dict[str, Path], method: str, tmp_path: Path) -> None:
+    folder = make(tmp_path / "r", method)
+    assert go(folder, 2) is None
+    assert go(folder, FULL + 1) is None
+    assert go(folder) is not None
+    assert same_run(folder, whole[method])
+
+
+def test_a_stop_at_the_very_end_still_finishes(whole: dict[str, Path], tmp_path: Path) -> None:
+    folder = make(tmp_path / "r", "solar")
+    assert go(folder, MINIBATCHES) is not None
+    assert same_run(folder, whole["solar"])
+
+
+def killed(folder: Path, moment: str, number: int) -> None:
+    driver = Path(__file__).with_name("killer.py")
+    process = subprocess.run([sys.executable, driver, folder, moment, str(number)], capture_output=True, timeout=120)
+    assert process.returncode == -signal.SIGKILL, process.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("moment", "numbers"),
+    [
+        ("step", [1, 9]),  # before anything was saved; in the middle of a minibatch, memory not full
+        ("insert", [8, 3]),
+        ("save", [1, 2]),  # the first checkpoint; a later one
+        ("manifest", [2, 1]),
+    ],
+)
+def test_killed_with_9_it_resumes_to_the_same_bits_twice(
+    whole: dict[str, Path], moment: str, numbers: list[int], tmp_path: Path
+) -> None:
+    folder = make(tmp_path / "r", "solar")
+    for number in numbers:
+        killed(folder, moment, number)
+    assert go(folder) is not None
+    assert same_run(folder, whole["solar"])
+
+
+@pytest.mark.parametrize("method_", ["er-reservoir", "er-fifo", "finetune"])
+def test_other_methods_survive_kill_9_too(whole: dict[str, Path], method_: str, tmp_path: Path) -> None:
+    folder = make(tmp_path / "r", method_)
+    killed(folder, "step", 19)
+    assert go(folder) is not None
+    assert same_run(folder, whole[method_])
+
+
+def test_the_comparison_catches_a_resume_that_forgets_the_momentum(
+    whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make(tmp_path / "r", "solar")
+    go(folder, 7)
+    restore = Learner.restore
+
+    def forgetful(tensors: Any, facts: Any, **more: Any) -> Learner:
+        return restore({n: t for n, t in tensors.items() if not n.startswith("momentum.")}, facts, **more)
+
+    monkeypatch.setattr(Learner, "restore", forgetful)
+    go(folder)
+    assert not same_run(folder, whole["solar"])
+
+
+# ---- damage
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(
+    whole: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make(tmp_path / "r", "solar")
+    go(folder, 7)
+    newest = max((folder / "checkpoints").iterdir())
+    state = next(newest.glob("*.safetensors"))
+    state.write_bytes(state.read_bytes()[:-9])
+    assert go(folder) is not None
+    assert "damaged" in capsys.readouterr().out
+    assert same_run(folder, whole["solar"])
+
+
+def test_without_a_readable_checkpoint_a_run_is_not_begun_again_in_secret(tmp_path: Path) -> None:
+    folder = make(tmp_path / "r", "solar")
+    go(folder, 7)
+    for manifest in folder.glob("checkpoints/*/checkpoint.json"):
+        manifest.write_text("{")
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        go(folder)
+
+
+def test_a_non_finite_loss_keeps_the_last_good_checkpoint_and_names_it(tmp_path: Path) -> None:
+    folder = make(tmp_path / "r", "solar", optimizer__lr=1e30)
+    with pytest.raises(NonFiniteLoss, match="not finite"):
+        go(folder)
+    kinds = [e["event"] for e in read_events(folder / "events.jsonl")]
+    assert kinds[-1] == "non-finite-loss"
+    assert not (folder / "metrics.json").exists()
+    for manifest in folder.glob("checkpoints/*/checkpoint.json"):
+        tensors, _ = checkpoint.read(manifest.parent)
+        assert all(bool(torch.isfinite(t).all()) for n, t in tensors.items() if n.startswith("network."))
+
+
+def test_a_collapse_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make(tmp_path / "r", "solar", stream__train=20)
+    settings = (folder / "run.toml").read_text()
+    assert "resnet10" in settings
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ocssl.runs.run.collapsed", lambda spread, rank: True)
+        metrics = go(folder)
+    assert metrics is not None
+    assert metrics["collapsed"]
+    assert " ".join(capsys.readouterr().out.split()).count("the encoder is collapsing") == 1
+    assert [e["event"] for e in read_events(folder / "events.jsonl")].count("collapse") == 1
