@@ -84,6 +84,23 @@ def test_the_same_seed_gives_the_same_bits_and_the_global_generators_are_left_al
     assert results[0].learning_rates == results[1].learning_rates
 
 
+def test_the_thread_count_changes_no_bit_of_the_linear_probe_and_is_given_back(monkeypatch):
+    train, test = mixture(600, d=200, noise=3), mixture(200, d=200, noise=3, seed=1)
+    given, answers = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            answers.append(linear_probe(*train, *test, epochs=5).predictions)
+            assert torch.get_num_threads() == threads
+        monkeypatch.setattr(probes, "cross_entropy_gradient", None)
+        with pytest.raises(TypeError):
+            linear_probe(*train, *test)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(given)
+    np.testing.assert_array_equal(*answers)
+
+
 def test_the_seed_decides_the_held_out_samples_and_the_order():
     train, test = mixture(120, noise=3), mixture(400, noise=3, seed=1)
     answers = [linear_probe(*train, *test, seed=seed, epochs=3).predictions for seed in (0, 1)]

@@ -20,7 +20,7 @@ Floats = npt.ArrayLike | Tensor
 FloatArray = npt.NDArray[np.floating[Any]]
 
 _VALUES = 2**20  # values of the views that are worked on at once
-_ROWS = 1024  # samples on each side of a block of a pairwise matrix
+_ROWS = 2048  # samples on each side of a block of a pairwise matrix
 _TIE = 1e-14  # cosines closer than this are equal but for rounding: hyperballs that only touch do not overlap
 _DOUBT = 1e-5  # beyond float32's error of a product of unit vectors: closer to 0 than this, float64 decides the sign
 

@@ -66,20 +66,25 @@ def linear_probe(
     weight = x.new_zeros(len(data.classes), x.shape[1])  # [C, d + 1]
     adam = Adam(weight)
     best, best_correct, stale, rate, rates = weight.clone(), -1, 0, lr, []
-    for _ in range(epochs):
-        rates.append(rate)
-        for rows in torch.split(torch.randperm(len(x), generator=generator).to(x.device), batch):
-            adam.step(cross_entropy_gradient(weight, x[rows], y[rows]), rate)
-        correct = int((_answers(held_x, weight) == held_y).sum())
-        stale += 1
-        if correct > best_correct:
-            best, best_correct, stale = weight.clone(), correct, 0
-        elif stale == _PATIENCE:
-            rate /= 3
-            if rate < 1e-4:
-                break
-            weight.copy_(best)
-            stale = 0
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a batch is too small to share: threads would mostly wait for each other
+    try:
+        for _ in range(epochs):
+            rates.append(rate)
+            for rows in torch.split(torch.randperm(len(x), generator=generator).to(x.device), batch):
+                adam.step(cross_entropy_gradient(weight, x[rows], y[rows]), rate)
+            correct = int((_answers(held_x, weight) == held_y).sum())
+            stale += 1
+            if correct > best_correct:
+                best, best_correct, stale = weight.clone(), correct, 0
+            elif stale == _PATIENCE:
+                rate /= 3
+                if rate < 1e-4:
+                    break
+                weight.copy_(best)
+                stale = 0
+    finally:
+        torch.set_num_threads(threads)
     return data.result(lambda features: _answers(_unit_with_bias(features), best), tuple(rates))
 
 
@@ -206,14 +211,9 @@ class _Data:
     def result(self, answer: Callable[[Tensor], Tensor], rates: tuple[float, ...] = ()) -> ProbeResult:
         """The result of a rule that answers a class index for each row of features."""
         answers = answer(self.test_x)
-        val_accuracy = None if self.val is None else _share(answer(self.val[0]), self.val[1])
-        predictions = self.classes[answers.cpu().numpy()]
-        return ProbeResult(_share(answers, self.test_y), len(answers), predictions, val_accuracy, rates)
-
-
-def _share(answers: Tensor, truth: Tensor) -> float:
-    """Correct answers in per cent."""
-    return 100.0 * int((answers == truth).sum()) / len(truth)
+        accuracy = 100 * int((answers == self.test_y).sum()) / len(answers)
+        val = None if self.val is None else 100 * int((answer(self.val[0]) == self.val[1]).sum()) / len(self.val[1])
+        return ProbeResult(accuracy, len(answers), self.classes[answers.cpu().numpy()], val, rates)
 
 
 def _pair(part: str, given: _Given) -> tuple[Tensor, LabelArray]:
