@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import random_images, small_learner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ocssl
+from conftest import random_images, small_learner
 from ocssl import checkpoint
 from ocssl.errors import CheckpointError
 

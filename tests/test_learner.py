@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import METHODS, random_images, small_learner, small_settings
 from torch import Tensor, nn
 
 import ocssl
+from conftest import METHODS, random_images, small_learner, small_settings
 from ocssl import recipes
 from ocssl.errors import CheckpointError, NonFiniteLoss, SettingError
 

@@ -1,7 +1,7 @@
 """Angles between feature vectors, with gradients that are finite everywhere.
 
-arccos has an infinite slope at +-1, exactly where two views agree. `2 atan2(|u - v|, |u + v|)` of unit vectors is the same
-angle, is accurate to the last bit for nearly equal vectors, and its gradient never exceeds 1.
+arccos has an infinite slope at +-1, exactly where two views agree. `2 atan2(|u - v|, |u + v|)` of unit vectors is the
+same angle, is accurate to the last bit for nearly equal vectors, and its gradient never exceeds 1.
 """
 
 from __future__ import annotations

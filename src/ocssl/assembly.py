@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
 from ocssl.encoders import ENCODERS, feature_dimension
-from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.errors import unknown
+from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective
+from ocssl.registry import Registry
 from ocssl.settings import LearnerSettings, MemorySettings
 from ocssl.terms import TERMS, Term
 from ocssl.weights import initialise, quietly
+
+
+def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings table with the options of all its parts written out, so that a record of it says everything."""
+    objective, memory = tree["objective"], tree["memory"]
+    rules: dict[str, Registry[Any]] = {memory["keep"]: KEEPS, memory["draw"]: DRAWS}
+    options = {name: registry.complete(name, memory["rules"].get(name)) for name, registry in rules.items()}
+    return {
+        **tree,
+        "objective": {"name": objective["name"], **OBJECTIVES.complete(objective["name"], _others(objective))},
+        "terms": {name: TERMS.complete(name, given) for name, given in tree["terms"].items()},
+        "memory": {**memory, "rules": {**memory["rules"], **{name: o for name, o in options.items() if o}}},
+    }
+
+
+def _others(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key != "name"}
 
 
 def build_terms(settings: LearnerSettings) -> dict[str, Term]:

@@ -1,8 +1,8 @@
 """Folders that hold tensors and facts: written all or nothing, checked when read, never executed.
 
-A folder has one `checkpoint.json` and the tensor file that it names. The tensors are written first, under a name of their own;
-replacing the JSON file is the one moment at which the new state counts. Killed before it, the old state stands; killed
-after it, the new one does.
+A folder has one `checkpoint.json` and the tensor file that it names. The tensors are written first, under a name of
+their own; replacing the JSON file is the one moment at which the new state counts. Killed before it, the old state
+stands; killed after it, the new one does.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 >>> from ocssl.checks import check_keep
 >>> check_keep("fifo")
 
-A part is given as a registered name, a class, or any function that makes one. Every part is made anew several times, because
-a learner that is loaded from disk makes its parts anew too: what a part needs to remember belongs in the store.
+A part is given as a registered name, a class, or any function that makes one. Every part is made anew several times,
+because a learner that is loaded from disk makes its parts anew too: what a part needs to remember belongs in the store.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _same(store: Store, before: dict[str, Tensor]) -> bool:
 
 
 def check_keep(part: Any) -> None:
-    """Slots in range, none twice; nothing written; same answer from a rule made anew; no pixels, no global randomness."""
+    """Slots in range, none twice; nothing written; a rule made anew decides the same; no pixels, no global state."""
     make = _maker(part, KEEPS)
     data = torch.Generator().manual_seed(7)
     for capacity, batch in ((1, 1), (1, 5), (7, 3), (20, 10), (10, 25)):
@@ -226,7 +226,7 @@ def check_stream(stream: Stream) -> None:
         good = batch.images.dtype == torch.uint8 and batch.images.ndim == 4 and batch.images.shape[1] == 3
         _require(
             good,
-            f"minibatch {number}: images must be uint8 [b, 3, H, W], not {batch.images.dtype} {list(batch.images.shape)}",
+            f"minibatch {number}: images must be uint8 [b, 3, H, W], not {batch.images.dtype} {[*batch.images.shape]}",
         )
         _require(
             batch.ids.shape == (b,) and batch.ids.dtype == torch.int64, f"minibatch {number}: ids must be int64 [{b}]"

@@ -1,4 +1,4 @@
-"""The demo: SOLAR against Reservoir and FIFO replay on the embedded stream, small enough for two minutes on two cores."""
+"""The demo: SOLAR against Reservoir and FIFO replay on the embedded stream, in two minutes on two cores."""
 
 from __future__ import annotations
 

@@ -8,31 +8,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ocssl.errors import DataError
+
 
 def as_images(given: Any, size: int) -> Tensor:
-    """uint8 [b, 3, size, size] from numpy or torch, channels first or last; a ValueError says what was given instead."""
+    """uint8 [b, 3, size, size] from numpy or torch, channels first or last; an error says what was given instead."""
     wanted = f"uint8 images [b, 3, {size}, {size}] or [b, {size}, {size}, 3]"
     if not isinstance(given, np.ndarray | Tensor):
-        raise ValueError(f"wanted {wanted} as a numpy array or torch tensor, got {type(given).__name__}.")
+        raise DataError(f"wanted {wanted} as a numpy array or torch tensor, got {type(given).__name__}.")
     if given.dtype not in (np.uint8, torch.uint8):
         kind = str(given.dtype).removeprefix("torch.")
         nan = " with NaN" if "float" in kind and bool(torch.as_tensor(given).isnan().any()) else ""
-        raise ValueError(f"wanted {wanted}, got {kind} {list(given.shape)}{nan}.")
+        raise DataError(f"wanted {wanted}, got {kind} {list(given.shape)}{nan}.")
     images = given if isinstance(given, Tensor) else torch.from_numpy(np.ascontiguousarray(given))
     shape = tuple(images.shape)
     if len(shape) == 3:
-        raise ValueError(f"wanted {wanted}, got a single image {list(shape)}; pass images[None] for a batch of one.")
+        raise DataError(f"wanted {wanted}, got a single image {list(shape)}; pass images[None] for a batch of one.")
     if len(shape) != 4:
-        raise ValueError(f"wanted {wanted}, got shape {list(shape)}.")
+        raise DataError(f"wanted {wanted}, got shape {list(shape)}.")
     if shape[0] == 0:
-        raise ValueError(f"wanted {wanted} with at least one image, got an empty batch {list(shape)}.")
+        raise DataError(f"wanted {wanted} with at least one image, got an empty batch {list(shape)}.")
     if shape[1:] == (3, size, size):
         return images
     if shape[1:] == (size, size, 3):
         return images.permute(0, 3, 1, 2)
     if 3 not in (shape[1], shape[3]):
-        raise ValueError(f"wanted {wanted}, got shape {list(shape)}: no axis with 3 colour channels.")
-    raise ValueError(f"wanted {wanted}, got shape {list(shape)}: resize the images to {size} x {size} first.")
+        raise DataError(f"wanted {wanted}, got shape {list(shape)}: no axis with 3 colour channels.")
+    raise DataError(f"wanted {wanted}, got shape {list(shape)}: resize the images to {size} x {size} first.")
 
 
 def as_ids(ids: Any, count: int, first: int) -> Tensor:
@@ -41,5 +43,5 @@ def as_ids(ids: Any, count: int, first: int) -> Tensor:
         return torch.arange(first, first + count)
     given = torch.as_tensor(ids)
     if given.shape != (count,) or given.is_floating_point() or given.is_complex():
-        raise ValueError(f"wanted {count} integer ids, one an image, got {given.dtype} {list(given.shape)}.")
+        raise DataError(f"wanted {count} integer ids, one an image, got {given.dtype} {list(given.shape)}.")
     return given.to("cpu", torch.int64)

@@ -172,7 +172,7 @@ class Learner:
     # ---- state ------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path, extra: Mapping[str, Any] | None = None) -> None:
-        """Write everything needed to continue bit for bit: safetensors and JSON, atomically. `extra` is the caller's."""
+        """Write all that continuing bit for bit needs: safetensors and JSON, atomically. `extra` is the caller's."""
         tensors = self.tensors()
         if not all(torch.isfinite(tensor).all() for name, tensor in tensors.items() if name.startswith("network.")):
             raise NonFiniteLoss(f"the weights after step {self.steps} are not finite: not saved.", [])

@@ -62,6 +62,11 @@ class Registry(Generic[T]):
         parameters = inspect.signature(self[name]).parameters
         return {k: p for k, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
+    def complete(self, name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The options with the defaults of those that are not given; an option that defaults to None is left out."""
+        defaults = {key: parameter.default for key, parameter in self.options(name).items()}
+        return {key: value for key, value in {**defaults, **(options or {})}.items() if value is not None}
+
     def build(self, name: str, options: Mapping[str, Any] | None = None, *wiring: Any) -> T:
         """Make the part from its wiring (other parts) and its options; a wrong option is a SettingError."""
         part = self[name]

@@ -73,7 +73,7 @@ def test_unit_vectors_stay_unit_after_a_refresh() -> None:
 
 def test_counts_add_up_to_the_draws_of_samples_still_there() -> None:
     memory = filled(capacity=5, n=5)
-    expected = {i: 0 for i in range(100, 200)}
+    expected = dict.fromkeys(range(100, 200), 0)
     for step in range(30):
         for i in memory.draw(3).ids.tolist():
             expected[i] += 1

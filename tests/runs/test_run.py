@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import METHODS, small_settings
 from rich.console import Console
 
+from conftest import METHODS, small_settings
 from ocssl import checkpoint
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError
 from ocssl.learner import Info, Learner

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ocssl.evaluate.latent import deviation, overlap_count_from, sample_angles
-from ocssl.evaluate.probes import knn_probe, linear_probe, ridge_probe
+from ocssl.evaluate.probes import ProbeResult, knn_probe, linear_probe, ridge_probe
 from ocssl.learner import Learner
 from ocssl.streams import Benchmark
 from ocssl.weights import evaluating, generator_for
 
-PROBES = {"linear": linear_probe, "ridge": ridge_probe, "knn": knn_probe}
+PROBES: dict[str, Callable[..., ProbeResult]] = {"linear": linear_probe, "ridge": ridge_probe, "knn": knn_probe}
 IMAGES_AT_ONCE = 32  # times the number of views: what the latent metrics encode in one go
 
 

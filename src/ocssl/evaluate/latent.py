@@ -16,6 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ocssl.errors import DataError
+
 Floats = npt.ArrayLike | Tensor
 FloatArray = npt.NDArray[np.floating[Any]]
 
@@ -33,18 +35,18 @@ def float_tensor(name: str, values: Floats, shape: str) -> Tensor:
     if not isinstance(values, Tensor):
         array = np.asarray(values)
         if array.dtype.kind not in "fiub":
-            raise ValueError(f"{name} has type {array.dtype}: wanted real numbers of shape {shape}.")
+            raise DataError(f"{name} has type {array.dtype}: wanted real numbers of shape {shape}.")
         wanted = np.float64 if array.dtype == np.float64 else np.float32
         array = np.require(array, wanted, ["C", "W"])
         values = torch.from_numpy(array.copy() if min(array.strides, default=0) < 0 else array)
     if values.is_complex():
-        raise ValueError(f"{name} has type {values.dtype}: wanted real numbers of shape {shape}.")
+        raise DataError(f"{name} has type {values.dtype}: wanted real numbers of shape {shape}.")
     if values.ndim != shape.count(",") + 1 or values.numel() == 0:
-        raise ValueError(f"{name} has shape {tuple(values.shape)}: wanted {shape}, with no empty axis.")
+        raise DataError(f"{name} has shape {tuple(values.shape)}: wanted {shape}, with no empty axis.")
     device = "cpu" if values.device.type == "mps" else values.device  # mps has no float64
     tensor = values.detach().to(device, torch.float64 if values.dtype == torch.float64 else torch.float32)
     if not all(torch.isfinite(end) for end in torch.aminmax(tensor)):
-        raise ValueError(f"{name} holds NaN or infinite values: wanted finite numbers of shape {shape}.")
+        raise DataError(f"{name} holds NaN or infinite values: wanted finite numbers of shape {shape}.")
     return tensor
 
 
@@ -98,7 +100,7 @@ def overlap(views_a: Floats, views_b: Floats) -> float:
     a = float_tensor("views_a", views_a, "[v, d]").double()
     b = float_tensor("views_b", views_b, "[v, d]").double()
     if a.shape[1] != b.shape[1]:
-        raise ValueError(f"views_a has {a.shape[1]} features and views_b {b.shape[1]}: wanted the same number.")
+        raise DataError(f"views_a has {a.shape[1]} features and views_b {b.shape[1]}: wanted the same number.")
     b = b.to(a.device)
     between = _angles(unit_rows(torch.stack([a.mean(0), b.mean(0)]))[None])[0, 0, 1]
     return float(_mean_angle(a[None]) + _mean_angle(b[None]) - between)
@@ -129,9 +131,9 @@ def overlap_count_from(means: Floats, angles: Floats, include_diagonal: bool = F
     theta = float_tensor("angles", angles, "[n]").to(centres.device).double()
     n = len(centres)
     if len(theta) != n:
-        raise ValueError(f"angles has {len(theta)} values for {n} means: wanted one angle per mean.")
+        raise DataError(f"angles has {len(theta)} values for {n} means: wanted one angle per mean.")
     if theta.min() < 0:
-        raise ValueError(f"angles holds {float(theta.min())}: wanted angles of at least 0 radians.")
+        raise DataError(f"angles holds {float(theta.min())}: wanted angles of at least 0 radians.")
     longer = torch.cat([unit_rows(centres), theta.cos()[:, None], theta.sin()[:, None]], dim=1)  # [n, d + 2]
     rough = longer.float()
     upper = 0
@@ -160,9 +162,9 @@ def uniformity(features: Floats, t: float = 2.0, max_samples: int = 5000, seed: 
     """
     given = float_tensor("features", features, "[n, d]")
     if not (math.isfinite(t) and t > 0):
-        raise ValueError(f"t is {t}: wanted a finite number above 0.")
+        raise DataError(f"t is {t}: wanted a finite number above 0.")
     if min(len(given), max_samples) < 2:
-        raise ValueError(f"features has {len(given)} rows and max_samples is {max_samples}: wanted at least 2 of each.")
+        raise DataError(f"features has {len(given)} rows and max_samples is {max_samples}: wanted at least 2 of each.")
     if len(given) > max_samples:
         generator = torch.Generator().manual_seed(seed)
         given = given[torch.randperm(len(given), generator=generator)[:max_samples].to(given.device)]

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ocssl.errors import DataError
 from ocssl.evaluate.latent import Floats, float_tensor, unit_rows
 
 Labels = npt.ArrayLike | Tensor
@@ -58,7 +59,7 @@ def linear_probe(
     (rounded: none under 5 samples) out of the training features; where that is nothing, all of them validate.
     """
     if epochs < 1 or batch < 1 or not (math.isfinite(lr) and lr > 0):
-        raise ValueError(f"epochs is {epochs}, batch {batch} and lr {lr}: wanted epochs and batch >= 1 and lr > 0.")
+        raise DataError(f"epochs is {epochs}, batch {batch} and lr {lr}: wanted epochs and batch >= 1 and lr > 0.")
     data = _Data((train_x, train_y), (test_x, test_y), (val_x, val_y))
     generator = torch.Generator().manual_seed(seed)
     held_x, held_y = data.val or data.hold_out(generator)
@@ -106,7 +107,7 @@ def ridge_probe(
     Nothing is random or tuned: ``seed`` is taken so that all probes are called alike, a validation set is only scored.
     """
     if not (math.isfinite(penalty) and penalty > 0):
-        raise ValueError(f"penalty is {penalty}: wanted a finite number above 0.")
+        raise DataError(f"penalty is {penalty}: wanted a finite number above 0.")
     data = _Data((train_x, train_y), (test_x, test_y), (val_x, val_y))
     standardise = _standardiser(unit_rows(data.train_x))
     x, y = standardise(unit_rows(data.train_x)), data.train_y  # [n, d]
@@ -136,7 +137,7 @@ def knn_probe(
     Nothing is random or tuned: ``seed`` is taken so that all probes are called alike, a validation set is only scored.
     """
     if k < 1:
-        raise ValueError(f"k is {k}: wanted at least 1.")
+        raise DataError(f"k is {k}: wanted at least 1.")
     data = _Data((train_x, train_y), (test_x, test_y), (val_x, val_y))
     standardise = _standardiser(data.train_x)
     x, y = standardise(data.train_x).float(), data.train_y  # [n, d]
@@ -190,7 +191,7 @@ class _Data:
     def _indexed(self, part: str, given: _Given) -> tuple[Tensor, Tensor]:
         x, y = _pair(part, given)
         if x.shape[1] != self.train_x.shape[1]:
-            raise ValueError(f"{part}_x has {x.shape[1]} features, train_x {self.train_x.shape[1]}: wanted the same.")
+            raise DataError(f"{part}_x has {x.shape[1]} features, train_x {self.train_x.shape[1]}: wanted the same.")
         place = np.searchsorted(self.classes, y).clip(max=len(self.classes) - 1)
         index = torch.from_numpy(np.where(self.classes[place] == y, place, -1))
         return x.to(self.train_x.device), index.to(self.train_x.device)
@@ -220,11 +221,11 @@ def _pair(part: str, given: _Given) -> tuple[Tensor, LabelArray]:
     """Features [n, d] and their n labels, or a ValueError."""
     features, labels = given
     if features is None or labels is None:
-        raise ValueError(f"only one of {part}_x and {part}_y is given: wanted both.")
+        raise DataError(f"only one of {part}_x and {part}_y is given: wanted both.")
     x = float_tensor(f"{part}_x", features, "[n, d]")
     y = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if y.dtype.kind not in "iub" or y.shape != (len(x),):
-        raise ValueError(f"{part}_y has type {y.dtype} and shape {y.shape}: wanted {len(x)} integers, one a sample.")
+        raise DataError(f"{part}_y has type {y.dtype} and shape {y.shape}: wanted {len(x)} integers, one a sample.")
     return x, y.astype(np.int64)
 
 

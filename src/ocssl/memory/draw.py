@@ -1,7 +1,7 @@
 """Draw rules: which slots are replayed. A new extraction rule goes here.
 
-All sample without replacement by a race: slot i finishes at an exponential time of rate w_i, and the first n to finish are
-drawn. That has the same distribution as drawing one by one with probabilities w / sum(w) renormalised after each draw.
+All sample without replacement by a race: slot i finishes at an exponential time of rate w_i, and the first n to finish
+are drawn. That has the distribution of drawing one by one with probabilities w / sum(w) renormalised after each draw.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keep rules: which slots of a full memory arriving samples take. A new eviction rule goes here.
 
-The memory fills its free slots by itself and asks a rule only once it is full. A rule answers with one slot for each arriving
-sample, or -1 where the sample is refused; no slot twice. It reads statistics, never images, and writes nothing.
+The memory fills its free slots by itself and asks a rule only once it is full. A rule answers with one slot for each
+arriving sample, or -1 where it is refused; no slot twice. It reads statistics, never images, and writes nothing.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ from torch import Tensor
 class Store:
     """Columns for `capacity` slots, of which the first `filled` hold samples.
 
-    Every store has `image`, `id`, `born` (arrival number, unique), `draws` (times replayed), `loss` and `angle`; `vectors`
-    names further columns, such as the mean feature, with their lengths. Indexing gives the filled part as a view.
+    Every store has `image`, `id`, `born` (arrival number, unique), `draws` (times replayed), `loss` and `angle`;
+    `vectors` names further columns, such as the mean feature, with their lengths. Indexing gives the filled part as a
+    view.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class Store:
         for name, column in self._columns.items():
             wanted, given = (filled, *column.shape[1:]), tuple(columns[name].shape)
             if given != wanted or filled > self.capacity:
-                raise ValueError(f"column {name} is {list(given)}, wanted {list(wanted)} of at most {self.capacity} rows")
+                raise ValueError(
+                    f"column {name} is {list(given)}, wanted {list(wanted)} of at most {self.capacity} rows"
+                )
         self.filled = filled
         for name, column in self._columns.items():
             column[:filled] = columns[name].to(column)

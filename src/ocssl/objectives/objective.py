@@ -21,8 +21,8 @@ class Output:
 class Objective(nn.Module):
     """An SSL loss with its heads around an encoder: views [V, B, 3, H, W] in, `Output` out. Never touches the memory.
 
-    A subclass takes the encoder and the length of its features, its options as keyword-only arguments, makes its heads and
-    defines `forward`. Each view is a pass of its own, so batch norm statistics are per view.
+    A subclass takes the encoder and the length of its features, its options as keyword-only arguments, makes its heads
+    and defines `forward`. Each view is a pass of its own, so batch norm statistics are per view.
     """
 
     projector: nn.Module

@@ -48,8 +48,14 @@ class RunSettings(LearnerSettings):
 
 def resolve_run(method: str, benchmark: str, seed: int, overrides: Mapping[str, Any]) -> RunSettings:
     """Defaults, benchmark, method and the user's own settings, laid over one another and checked."""
+    from ocssl.assembly import complete
+    from ocssl.streams import BENCHMARKS
+
     tree = recipes.resolve(method, benchmark, overrides)
-    return validate(RunSettings, {"method": method, "benchmark": benchmark, "seed": seed, **tree})
+    settings = validate(RunSettings, {"method": method, "benchmark": benchmark, "seed": seed, **tree})
+    whole = complete(settings.model_dump())
+    whole["stream"] = {**whole["stream"], **BENCHMARKS.complete(benchmark, settings.stream.model_extra)}
+    return validate(RunSettings, whole)
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ class Events:
     """Appends to `events.jsonl`; `size` is where a checkpoint stands in it, and `cut` goes back there."""
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "ab")
+        self._file = open(path, "ab")  # noqa: SIM115 - closed by `close`
 
     @property
     def size(self) -> int:

@@ -91,7 +91,7 @@ class _Session:
         self.started = time.perf_counter()
 
     def go(self) -> dict[str, Any] | None:
-        position, learner, ends = self.position, self.learner, self.stream.ends()
+        position, ends = self.position, self.stream.ends()
         if position.minibatches == 0 and not position.evaluations:
             self.events.write("start", version=__version__, minibatches=len(self.stream), experiences=len(ends))
             if self.settings.evaluate.start:
@@ -140,7 +140,7 @@ class _Session:
             self.position.warned = True
             message = (
                 "the encoder is collapsing: all images get nearly the same features "
-                f"(spread {info.spread:.3f}, effective rank {info.rank:.1f}); lower optimizer.lr or terms.overlap.weight."
+                f"(spread {info.spread:.3f}, effective rank {info.rank:.1f}); try a lower optimizer.lr or another objective."
             )
             self.events.write("collapse", position=self.position.minibatches, message=message)
             self.progress.warn(message)

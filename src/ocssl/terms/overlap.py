@@ -16,7 +16,7 @@ from ocssl.terms.term import TERMS, Penalty
 
 
 def overlap_matrix(feature: Tensor, angle: Tensor, other_feature: Tensor, other_angle: Tensor) -> Tensor:
-    """Overlap of every sample with every other, equation 3 of the paper: angles' sum less the centres' angle, [B, K]."""
+    """Overlap of every sample with every other, equation 3 of the paper: angles less the centres' angle, [B, K]."""
     return angle[:, None] + other_angle[None, :] - pairwise_angles(feature, other_feature)
 
 
@@ -25,8 +25,8 @@ def overlap_matrix(feature: Tensor, angle: Tensor, other_feature: Tensor, other_
 class Overlap:
     """Positive Overlap of the batch with the k stored samples of highest loss that are not in the batch.
 
-    The stored centres and angles are constants; gradients move the batch only. `short` decides while fewer than k slots lie
-    outside the batch: `min` takes those there are, `skip` none. `detach_angle` stops the pull on a sample's own views.
+    The stored centres and angles are constants; gradients move the batch only. `short` decides while fewer than k slots
+    lie outside the batch: `min` takes those there are, `skip` none. `detach_angle` stops the pull on a sample's own views.
     """
 
     weight: Annotated[float, Field(ge=0)] = 1.0
