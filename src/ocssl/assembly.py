@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ocssl.encoders import ENCODERS, feature_dimension
-from ocssl.errors import unknown
+from ocssl.errors import SettingError, unknown
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective
 from ocssl.registry import Registry
@@ -33,6 +33,17 @@ def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 def _others(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if key != "name"}
+
+
+def usable_device(name: str | torch.device) -> torch.device:
+    """The device of that name, if this machine has it."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise SettingError(f"unknown device {name!r}: cpu and cuda are known.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SettingError("device cuda is not available: this PyTorch finds no GPU; use cpu.")
+    return device
 
 
 def build_terms(settings: LearnerSettings) -> dict[str, Term]:

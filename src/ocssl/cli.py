@@ -17,6 +17,8 @@ from ocssl.errors import NonFiniteLoss, OcsslError, nearest
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ocssl.streams import Benchmark
+
 app = App(
     name="ocssl",
     help="Online continual self-supervised learning: train an image encoder on a changing stream that is seen once.",
@@ -81,14 +83,18 @@ def run(
     quiet
         Print nothing but errors and the result.
     """
+    from ocssl.learner import Learner
     from ocssl.runs.config import parse_assignments, resolve_run
-    from ocssl.runs.run import create
+    from ocssl.runs.run import create, make_stream
+    from ocssl.streams import load_benchmark
 
     settings = resolve_run(method, benchmark, seed, parse_assignments(set or []))
-    _check_parts(settings)
+    loaded = load_benchmark(settings.benchmark, settings.stream)
+    make_stream(loaded, settings)  # with the line below: whatever is wrong is said before a folder is made
+    Learner(method, image_size=settings.stream.image_size, settings=settings.learner(), device=device)
     folder = out or Path("runs") / f"{Path(method).stem}-{benchmark}-seed{seed}"
     create(folder, settings)
-    return _execute(folder, device, quiet)
+    return _execute(folder, device, quiet, loaded)
 
 
 @app.command
@@ -184,14 +190,14 @@ def list_(kind: Kind, /) -> int:
     return 0
 
 
-def _execute(folder: Path, device: str, quiet: bool) -> int:
+def _execute(folder: Path, device: str, quiet: bool, benchmark: Benchmark | None = None) -> int:
     from ocssl.runs.progress import Progress
     from ocssl.runs.run import execute
     from ocssl.runs.stop import stop_on_signals
 
     console = _console()
     with stop_on_signals() as stop, Progress(console, quiet) as progress:
-        metrics = execute(folder, progress, stop, device)
+        metrics = execute(folder, progress, stop, device, benchmark)
     if metrics is None:
         console.print(f"stopped and saved; continue with: ocssl resume {folder}", highlight=False, soft_wrap=True)
         return 128 + (stop.signal or 0)
@@ -206,15 +212,6 @@ def _summary(metrics: dict[str, Any], folder: Path) -> str:
         f"final accuracy {metrics['final_accuracy']:.1f} %{start}, average {metrics['average_accuracy']:.1f} %, "
         f"{metrics['steps']} steps in {metrics['seconds']:.0f} s; {folder}"
     )
-
-
-def _check_parts(settings: Any) -> None:
-    """Look every name up before the run folder is made, so that a wrong one leaves nothing behind."""
-    from ocssl.learner import Learner
-    from ocssl.streams import check_benchmark
-
-    check_benchmark(settings.benchmark, settings.stream)
-    Learner(settings.method, image_size=settings.stream.image_size, settings=settings.learner())
 
 
 def _console() -> Console:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import checkpoint, recipes
-from ocssl.assembly import build_memory, build_objective, build_terms
+from ocssl.assembly import build_memory, build_objective, build_terms, usable_device
 from ocssl.errors import CheckpointError, NonFiniteLoss
 from ocssl.images import as_ids, as_images
 from ocssl.objectives import Output
@@ -62,7 +62,7 @@ class Learner:
         if not isinstance(settings, LearnerSettings):
             settings = validate(LearnerSettings, recipes.resolve(method, None, settings or {}))
         self.method, self.image_size, self.seed, self.settings = method, image_size, seed, settings
-        self.device = torch.device(device)
+        self.device = usable_device(device)
         self.steps = 0
         self.seen = 0
         self.own_encoder = encoder is not None

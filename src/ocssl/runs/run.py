@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ocssl import __version__, checkpoint
-from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError
+from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
 from ocssl.evaluate.evaluation import evaluate
 from ocssl.learner import Info, Learner
 from ocssl.runs.config import RunSettings, read_settings, to_toml
@@ -20,7 +20,7 @@ from ocssl.runs.events import Events
 from ocssl.runs.progress import Progress
 from ocssl.runs.stop import Stop
 from ocssl.statistics import collapsed
-from ocssl.streams import load_benchmark
+from ocssl.streams import Benchmark, ExperienceStream, load_benchmark
 
 SETTINGS, EVENTS, METRICS, CHECKPOINTS = "run.toml", "events.jsonl", "metrics.json", "checkpoints"
 
@@ -61,8 +61,13 @@ def finished(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def execute(folder: Path, progress: Progress, stop: Stop, device: str = "cpu") -> dict[str, Any] | None:
-    """Start or continue the run of a folder; returns its metrics, or None if it was asked to stop before the end."""
+def execute(
+    folder: Path, progress: Progress, stop: Stop, device: str = "cpu", benchmark: Benchmark | None = None
+) -> dict[str, Any] | None:
+    """Start or continue the run of a folder; returns its metrics, or None if it was asked to stop before the end.
+
+    A benchmark that was loaded before need not be loaded again.
+    """
     settings = read_settings(folder / SETTINGS)
     with _only_one(folder):
         done = finished(folder)
@@ -70,22 +75,39 @@ def execute(folder: Path, progress: Progress, stop: Stop, device: str = "cpu") -
             return done
         events = Events(folder / EVENTS)
         try:
-            return _Session(folder, settings, events, progress, stop, device).go()
+            benchmark = benchmark or load_benchmark(settings.benchmark, settings.stream)
+            return _Session(folder, settings, benchmark, events, progress, stop, device).go()
         finally:
             events.close()
+
+
+def make_stream(benchmark: Benchmark, settings: RunSettings) -> ExperienceStream:
+    """The stream that a run learns from."""
+    stream = benchmark.stream(settings.schedule.stream_batch, settings.seed, settings.stream.drop_last)
+    if not len(stream):
+        raise SettingError(
+            f"no experience of {benchmark.name} has the {settings.schedule.stream_batch} images of a minibatch; "
+            "lower schedule.stream_batch or raise stream.fraction."
+        )
+    return stream
 
 
 class _Session:
     """One process's part of a run."""
 
     def __init__(
-        self, folder: Path, settings: RunSettings, events: Events, progress: Progress, stop: Stop, device: str
+        self,
+        folder: Path,
+        settings: RunSettings,
+        benchmark: Benchmark,
+        events: Events,
+        progress: Progress,
+        stop: Stop,
+        device: str,
     ) -> None:
-        self.folder, self.settings, self.events, self.progress, self.stop = folder, settings, events, progress, stop
-        self.benchmark = load_benchmark(settings.benchmark, settings.stream)
-        self.stream = self.benchmark.stream(settings.schedule.stream_batch, settings.seed, settings.stream.drop_last)
-        if not len(self.stream):
-            raise RunFolderError(f"the stream of {folder} is empty: an experience has fewer images than a minibatch.")
+        self.folder, self.settings, self.benchmark = folder, settings, benchmark
+        self.events, self.progress, self.stop = events, progress, stop
+        self.stream = make_stream(benchmark, settings)
         self.learner, self.position = self._restore(device)
         events.cut(self.position.events)
         self.started = time.perf_counter()
@@ -140,7 +162,7 @@ class _Session:
             self.position.warned = True
             message = (
                 "the encoder is collapsing: all images get nearly the same features "
-                f"(spread {info.spread:.3f}, effective rank {info.rank:.1f}); try a lower optimizer.lr or another objective."
+                f"(spread {info.spread:.3f}, effective rank {info.rank:.1f}); try a lower optimizer.lr."
             )
             self.events.write("collapse", position=self.position.minibatches, message=message)
             self.progress.warn(message)

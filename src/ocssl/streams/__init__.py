@@ -1,6 +1,6 @@
 """Streams and benchmarks: images in an order, with labels that only evaluation sees."""
 
-from ocssl.streams.benchmark import BENCHMARKS, Benchmark, BenchmarkMaker, Labelled, check_benchmark, load_benchmark
+from ocssl.streams.benchmark import BENCHMARKS, Benchmark, BenchmarkMaker, Labelled, load_benchmark
 from ocssl.streams.stream import Batch, ExperienceStream, Stream
 from ocssl.streams.synthetic import Synthetic
 
@@ -13,6 +13,5 @@ __all__ = [
     "Labelled",
     "Stream",
     "Synthetic",
-    "check_benchmark",
     "load_benchmark",
 ]

@@ -57,19 +57,14 @@ class BenchmarkMaker(Protocol):
 BENCHMARKS: Registry[BenchmarkMaker] = Registry("benchmark")
 
 
-def check_benchmark(name: str, settings: StreamSettings) -> BenchmarkMaker:
-    """The maker of a named benchmark with its options; a wrong name or option is a SettingError."""
+def load_benchmark(name: str, settings: StreamSettings) -> Benchmark:
+    """Read or draw a benchmark; a wrong name or option is a SettingError."""
     options = settings.model_extra or {}
     known = BENCHMARKS.options(name)
     for key in options:
         if key not in known:
             raise unknown("setting", f"stream.{key}", [f"stream.{k}" for k in (*StreamSettings.model_fields, *known)])
-    return BENCHMARKS.build(name, options)
-
-
-def load_benchmark(name: str, settings: StreamSettings) -> Benchmark:
-    """Read or draw a benchmark."""
-    return check_benchmark(name, settings).load(settings)
+    return BENCHMARKS.build(name, options).load(settings)
 
 
 def split(labelled: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]:

@@ -26,7 +26,8 @@ class Overlap:
     """Positive Overlap of the batch with the k stored samples of highest loss that are not in the batch.
 
     The stored centres and angles are constants; gradients move the batch only. `short` decides while fewer than k slots
-    lie outside the batch: `min` takes those there are, `skip` none. `detach_angle` stops the pull on a sample's own views.
+    lie outside the batch: `min` takes those there are, `skip` none. `detach_angle` stops the pull on a sample's own
+    views.
     """
 
     weight: Annotated[float, Field(ge=0)] = 1.0

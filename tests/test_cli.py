@@ -1,0 +1,207 @@
+"""The command line as a user meets it: real processes, exit codes, one sentence for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import small_settings
+from ocssl import cli, recipes
+from ocssl.memory import DRAWS, KEEPS
+
+SMALL_RUN = {
+    **small_settings("solar"),
+    "stream.image_size": 8,
+    "stream.classes": 4,
+    "stream.experiences": 2,
+    "stream.train": 20,
+    "stream.test": 5,
+    "evaluate.probe": "ridge",
+    "evaluate.latent_samples": 6,
+    "evaluate.latent_views": 2,
+    "checkpoint.every": 2,
+}
+
+
+def words(**more: object) -> list[str]:
+    return [word for key, value in {**SMALL_RUN, **more}.items() for word in ("--set", f"{key}={value}")]
+
+
+def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    out, err = capsys.readouterr()
+    code = caught.value.code
+    assert isinstance(code, int)
+    return code, out, err
+
+
+# ---- wrong input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "sollar", "synthetic"], "unknown method 'sollar': did you mean 'solar'?"),
+        (["run", "er-fifi", "synthetic"], "did you mean 'er-fifo'?"),
+        (["run", "solar", "syntetic"], "unknown benchmark 'syntetic': did you mean 'synthetic'?"),
+        (["run", "solar", "synthetic", "--set", "memory.capacty=5"], "did you mean 'memory.capacity'?"),
+        (["run", "solar", "synthetic", "--set", "stream.imagesize=5"], "did you mean 'stream.image_size'?"),
+        (["run", "solar", "synthetic", "--set", "memory.keep=reservor"], "did you mean 'reservoir'?"),
+        (["run", "solar", "synthetic", "--set", "memory.draw=least-drown"], "did you mean 'least-drawn'?"),
+        (["run", "solar", "synthetic", "--set", "terms.overlop.k=5"], "did you mean 'overlap'?"),
+        (["run", "solar", "synthetic", "--set", "objective.name=simsam"], "did you mean 'simsiam'?"),
+        (["run", "solar", "synthetic", "--set", "memory.capacity=lots"], "setting memory.capacity is 'lots'"),
+        (["run", "solar", "synthetic", "--set", "stream.classes=1000"], "classes is 1000"),
+        (["run", "solar", "synthetic", "--set", "stream.experiences=3"], "does not divide the 20 classes"),
+        (["run", "solar", "synthetic", "--set", "memory.capacity"], "not of the form key=value"),
+        (["run", "solar", "synthetic", "--seed", "-1"], "seed"),
+        (["run", "solar", "synthetic", "--seed", "x"], "seed"),
+        (["run", "solar", "synthetic", "--sed", "1"], "--sed"),
+        pytest.param(
+            ["run", "solar", "synthetic", "--device", "cuda"],
+            "cuda is not available",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU"),
+        ),
+        (["run", "nowhere/recipe.toml", "synthetic"], "nowhere/recipe.toml"),
+        (["run"], "METHOD"),
+        (["rnu"], "did you mean 'run'?"),
+        (["list", "metods"], "methods"),
+        (["resume", "nowhere"], "nowhere is not a run folder"),
+        (["report", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_input_is_one_sentence_with_exit_code_2_and_leaves_nothing_behind(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(arguments, capsys)
+    assert code == 2
+    assert said.lower() in err.lower()
+    assert err.startswith("ocssl: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in out + err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_run_in_one_folder_is_refused_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["run", "solar", "synthetic", "--out", str(tmp_path / "r"), "--quiet", *words()]
+    assert call(arguments, capsys)[0] == 0
+    before = (tmp_path / "r" / "metrics.json").read_bytes()
+    code, _, err = call(arguments, capsys)
+    assert code == 2
+    assert "already holds a run" in err
+    assert (tmp_path / "r" / "metrics.json").read_bytes() == before
+    assert call(["resume", str(tmp_path / "r")], capsys)[0] == 0
+    assert (tmp_path / "r" / "metrics.json").read_bytes() == before
+
+
+# ---- what it shows
+
+
+def test_help_has_an_example_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("run", "resume", "demo", "report", "list"):
+        code, out, _ = call([command, "--help"], capsys)
+        assert code == 0
+        assert f"Example: ocssl {command}" in " ".join(out.split())
+
+
+def test_the_commands_and_flags_are_these_and_no_others() -> None:
+    flags = {
+        name: sorted(
+            f for argument in cli.app[name].assemble_argument_collection() for f in argument.names if f.startswith("--")
+        )
+        for name in cli.app
+        if not name.startswith("-")
+    }
+    assert flags == {
+        "demo": ["--out", "--seed"],
+        "list": [],
+        "report": ["--output"],
+        "resume": ["--device", "--quiet"],
+        "run": ["--device", "--out", "--quiet", "--seed", "--set"],
+    }
+
+
+def test_list_shows_every_name_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, known in {
+        "methods": list(recipes.methods()),
+        "rules": [*KEEPS, *DRAWS],
+        "terms": ["overlap"],
+        "objectives": ["simsiam"],
+        "benchmarks": ["synthetic"],
+        "encoders": ["resnet10", "resnet18"],
+    }.items():
+        code, out, _ = call(["list", kind], capsys)
+        assert code == 0
+        lines = {line.split()[0]: line for line in out.splitlines() if line}
+        assert all(len(lines[name].split()) > 2 for name in known)
+
+
+def test_an_own_recipe_is_a_method(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('[memory]\nkeep = "reservoir"\ndraw = "least-drawn"\n')
+    settings = [w for w in words() if not w.startswith("terms")]
+    pairs = [w for pair in zip(words()[::2], words()[1::2], strict=True) if "terms" not in pair[1] for w in pair]
+    assert settings
+    code, out, _ = call(["run", str(recipe), "synthetic", "--out", str(tmp_path / "r"), *pairs], capsys)
+    assert code == 0
+    assert "final accuracy" in out
+    table = (tmp_path / "r" / "run.toml").read_text()
+    assert 'keep = "reservoir"' in table
+    assert 'draw = "least-drawn"' in table
+
+
+def test_a_run_prints_its_evaluations_and_its_result(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = call(["run", "solar", "synthetic", "--out", str(tmp_path / "r"), *words()], capsys)
+    assert code == 0
+    assert "before training" in out
+    assert "after experience 2" in out
+    metrics = json.loads((tmp_path / "r" / "metrics.json").read_text())
+    assert f"final accuracy {metrics['final_accuracy']:.1f} %" in out
+
+
+# ---- real processes
+
+
+def started(arguments: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from ocssl.cli import main; main()", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_step_saves_and_says_how_to_resume(number: signal.Signals, tmp_path: Path) -> None:
+    long = words(**{"stream.train": 400, "schedule.passes": 4})
+    process = started(["run", "solar", "synthetic", "--out", str(tmp_path / "r"), *long])
+    events, deadline = tmp_path / "r" / "events.jsonl", time.monotonic() + 60
+    while not (events.exists() and b'"step"' in events.read_bytes()):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert f"continue with: ocssl resume {tmp_path / 'r'}" in out
+    last = json.loads(events.read_text().splitlines()[-1])
+    saved = max((tmp_path / "r" / "checkpoints").iterdir())
+    assert int(saved.name) == last["position"]
+
+
+def test_import_and_help_do_not_load_torch() -> None:
+    code = "import sys, ocssl, ocssl.cli; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+def test_the_package_has_its_learner_lazily() -> None:
+    code = "import ocssl; assert ocssl.Learner.__name__ == 'Learner'"
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
