@@ -191,13 +191,13 @@ def list_(kind: Kind, /) -> int:
 
 
 def _execute(folder: Path, device: str, quiet: bool, benchmark: Benchmark | None = None) -> int:
-    from ocssl.runs.progress import Progress
+    from ocssl.runs.progress import Bars, Progress
     from ocssl.runs.run import execute
     from ocssl.runs.stop import stop_on_signals
 
     console = _console()
-    with stop_on_signals() as stop, Progress(console, quiet) as progress:
-        metrics = execute(folder, progress, stop, device, benchmark)
+    with stop_on_signals() as stop, Bars(console, quiet) as bars:
+        metrics = execute(folder, Progress(bars), stop, device, benchmark)
     if metrics is None:
         console.print(f"stopped and saved; continue with: ocssl resume {folder}", highlight=False, soft_wrap=True)
         return 128 + (stop.signal or 0)

@@ -11,9 +11,10 @@ from rich.table import Table
 
 from ocssl.report import write_report
 from ocssl.runs.config import RunSettings, read_settings, resolve_run
-from ocssl.runs.progress import Progress
-from ocssl.runs.run import SETTINGS, create, execute, finished
-from ocssl.runs.stop import Stop, stop_on_signals
+from ocssl.runs.parallel import run_side_by_side
+from ocssl.runs.progress import Bars
+from ocssl.runs.run import SETTINGS, create, finished
+from ocssl.runs.stop import stop_on_signals
 
 METHODS = ("er-reservoir", "er-fifo", "solar")
 COMMON: dict[str, Any] = {  # the synthetic benchmark, scaled down until three methods fit in two minutes
@@ -33,32 +34,29 @@ OWN: dict[str, dict[str, Any]] = {"solar": {"terms.overlap.k": 50}}  # a quarter
 
 
 def run_demo(out: Path, seed: int, console: Console) -> int:
-    """Run the three methods one after another, then print their table and the report's place."""
+    """Run the three methods side by side, then print their table and the report's place."""
     console.print("An encoder learns from an unlabeled stream whose classes keep changing; each image is seen once.")
-    with stop_on_signals() as stop:
-        results = []
-        for method in METHODS:
-            metrics = _run(out / method, resolve_run(method, "synthetic", seed, COMMON | OWN.get(method, {})), console, stop)
-            if metrics is None:
-                console.print("stopped and saved; continue with: ocssl demo", highlight=False)
-                return 128 + (stop.signal or 0)
-            results.append(metrics)
+    console.print("Three methods side by side; about two minutes on two cores.\n")
+    folders = {method: out / method for method in METHODS}
+    for method, folder in folders.items():
+        _prepare(folder, resolve_run(method, "synthetic", seed, COMMON | OWN.get(method, {})))
+    with stop_on_signals() as stop, Bars(console) as bars:
+        if not run_side_by_side(folders, bars, stop):
+            console.print("stopped and saved; continue with: ocssl demo", highlight=False)
+            return 128 + (stop.signal or 0)
     report = out / "report.html"
-    write_report([out / method for method in METHODS], report)
-    console.print(_table(results))
+    write_report(list(folders.values()), report)
+    console.print(_table([finished(folder) or {} for folder in folders.values()]))
     console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
     return 0
 
 
-def _run(folder: Path, settings: RunSettings, console: Console, stop: Stop) -> dict[str, Any] | None:
-    """Continue an interrupted demo; start again over a finished one or one with other settings."""
-    console.print(f"\n[bold]{settings.method}[/]")
+def _prepare(folder: Path, settings: RunSettings) -> None:
+    """Leave an interrupted demo to be continued; make room where one is finished or had other settings."""
     if (folder / SETTINGS).exists() and (finished(folder) or read_settings(folder / SETTINGS) != settings):
         shutil.rmtree(folder)
     if not (folder / SETTINGS).exists():
         create(folder, settings)
-    with Progress(console) as progress:
-        return execute(folder, progress, stop)
 
 
 def _table(results: list[dict[str, Any]]) -> Table:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ocssl import checkpoint
 from ocssl.learner import Learner
-from ocssl.runs.progress import Progress
+from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
 from ocssl.runs.stop import Stop
 
@@ -62,4 +62,4 @@ elif moment == "manifest":  # the tensors on disk, the manifest not yet
 
     checkpoint.replace_file = before
 
-execute(folder, Progress(Console(), quiet=True), Stop())
+execute(folder, Progress(Bars(Console(), quiet=True)), Stop())

@@ -19,7 +19,7 @@ from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError
 from ocssl.learner import Info, Learner
 from ocssl.runs.config import read_settings, resolve_run, to_toml
 from ocssl.runs.events import read_events
-from ocssl.runs.progress import Progress
+from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import create, execute, finished
 from ocssl.runs.stop import Stop
 
@@ -43,7 +43,7 @@ class StopAfter(Progress):
     """Asks for a stop once so many minibatches are done."""
 
     def __init__(self, stop: Stop, minibatches: int) -> None:
-        super().__init__(Console(), quiet=True)
+        super().__init__(Bars(Console(), quiet=True))
         self.stop_, self.minibatches = stop, minibatches
 
     def step(self, done: int, info: Info) -> None:
@@ -59,7 +59,7 @@ def make(folder: Path, method: str, **more: Any) -> Path:
 
 def go(folder: Path, until: int | None = None) -> dict[str, Any] | None:
     stop = Stop()
-    return execute(folder, StopAfter(stop, until) if until else Progress(Console(), quiet=True), stop)
+    return execute(folder, StopAfter(stop, until) if until else Progress(Bars(Console(), quiet=True)), stop)
 
 
 def record(folder: Path) -> list[dict[str, Any]]:

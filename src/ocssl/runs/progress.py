@@ -1,4 +1,4 @@
-"""What a person sees while a run is under way: a bar with loss, rate and time left, and a line per evaluation."""
+"""What a person sees while runs are under way: a bar with loss, rate and time left, and a line per evaluation."""
 
 from __future__ import annotations
 
@@ -7,81 +7,90 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
 
 if TYPE_CHECKING:
     from ocssl.evaluate.evaluation import Evaluation
     from ocssl.learner import Info
 
 
-class Progress:
-    """A bar on a terminal; plain lines where there is none; nothing when quiet."""
+class Bars:
+    """A bar a run on a terminal; plain lines where there is none; nothing when quiet."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self.console = console
-        self._bars = Bars(
+        self.quiet = quiet
+        self._rich = RichProgress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
             TextColumn("{task.fields[state]}"),
             TimeRemainingColumn(),
             console=console,
             disable=quiet or not console.is_terminal,
             transient=True,
         )
-        self._quiet = quiet
-        self._name = ""
-        self._first = 0
-        self._task: int | None = None
-        self._state = ""
+        self._tasks: dict[str, TaskID] = {}
+        self._accuracy: dict[str, str] = {}
 
-    def __enter__(self) -> Progress:
-        self._bars.start()
+    def __enter__(self) -> Bars:
+        self._rich.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bars.stop()
+        self._rich.stop()
 
-    def start(self, name: str, total: int, done: int) -> None:
+    def start(self, name: str, total: int, done: int = 0) -> None:
         """Show a run of so many minibatches, of which some were done in an earlier session."""
-        self._name = name
-        if self._task is not None:
-            self._bars.remove_task(self._task)  # type: ignore[arg-type]
-        self._task = self._bars.add_task(name, total=total, completed=done, rate="", state=self._state)
+        if name not in self._tasks:
+            self._tasks[name] = self._rich.add_task(escape(name), state="")
+        self._rich.update(self._tasks[name], total=total, completed=done)
 
-    def step(self, done: int, info: Info) -> None:
-        if self._task is None:
+    def step(self, name: str, done: int, steps: int, loss: float, spread: float | None, rank: float | None) -> None:
+        bar = next((b for b in self._rich.tasks if b.id == self._tasks.get(name)), None)
+        if bar is None:
             return
-        bar = self._bars.tasks[-1]
-        per_minibatch = info.steps / max(done, 1)
-        rate = f"{bar.speed * per_minibatch:.1f} steps/s" if bar.speed else ""
-        health = f"loss {info.loss:+.3f}  spread {info.spread:.2f}  rank {info.rank:.0f}"
-        self._bars.update(bar.id, completed=done, rate=rate, state=f"{health}{self._state}")
+        rate = f"{bar.speed * steps / max(done, 1):.1f} steps/s  " if bar.speed else ""
+        health = "" if spread is None or rank is None else f"  spread {spread:.2f}  rank {rank:.0f}"
+        state = f"{rate}loss {loss:+.3f}{health}{self._accuracy.get(name, '')}"
+        self._rich.update(bar.id, completed=done, state=state)
 
-    def evaluating(self, experience: int) -> None:
-        self._note(
-            f"evaluating after experience {experience} ..." if experience else "evaluating the untrained encoder ..."
-        )
-
-    def evaluated(self, experience: int, result: Evaluation) -> None:
-        self._state = f"  accuracy {result.accuracy:.1f} %"
-        latent = ""
-        if result.deviation is not None and result.overlap is not None:
-            latent = f"  Deviation {result.deviation:.3f}  Overlap {100 * result.overlap:.1f} %"
+    def evaluated(
+        self, name: str, experience: int, accuracy: float, deviation: float | None, overlap: float | None
+    ) -> None:
+        self._accuracy[name] = f"  accuracy {accuracy:.1f} %"
         moment = f"after experience {experience}" if experience else "before training"
-        self._say(f"{moment:<22} accuracy {result.accuracy:5.1f} %{latent}")
+        latent = "" if deviation is None or overlap is None else f"  Deviation {deviation:.3f}  Overlap {overlap:5.1%}"
+        self.say(f"{name:<14} {moment:<20} accuracy {accuracy:5.1f} %{latent}")
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            self.console.print(escape(text), highlight=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:
-        self.console.print(f"[bold yellow]warning:[/] {escape(message)}", highlight=False)
+        """A warning is shown even when quiet."""
+        self.console.print(f"[bold yellow]warning:[/] {escape(message)}", highlight=False, soft_wrap=True)
 
-    def _note(self, text: str) -> None:
-        if self._task is not None:
-            self._bars.update(self._bars.tasks[-1].id, state=text)
 
-    def _say(self, text: str) -> None:
-        if not self._quiet:
-            self.console.print(f"  {text}", highlight=False)
+class Progress:
+    """The progress of one run, as the run itself tells it."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._name = ""
+
+    def start(self, name: str, total: int, done: int) -> None:
+        self._name = name
+        self._bars.start(name, total, done)
+
+    def step(self, done: int, info: Info) -> None:
+        self._bars.step(self._name, done, info.steps, info.loss, info.spread, info.rank)
+
+    def evaluated(self, experience: int, result: Evaluation) -> None:
+        self._bars.evaluated(self._name, experience, result.accuracy, result.deviation, result.overlap)
+
+    def warn(self, message: str) -> None:
+        self._bars.warn(message)

@@ -169,7 +169,6 @@ class _Session:
 
     def _evaluate(self, experience: int) -> None:
         options, position = self.settings.evaluate, self.position
-        self.progress.evaluating(experience)
         result = evaluate(
             self.learner,
             self.benchmark,

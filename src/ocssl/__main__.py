@@ -1,0 +1,5 @@
+"""`python -m ocssl`: the command line."""
+
+from ocssl.cli import main
+
+main()

@@ -1,0 +1,91 @@
+"""Several runs side by side, a process each: on few cores that is faster than threads inside one small network."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ocssl.errors import OcsslError
+from ocssl.runs.progress import Bars
+from ocssl.runs.run import EVENTS
+from ocssl.runs.stop import Stop
+
+POLL = 0.2  # seconds between two looks at the diaries
+
+
+def run_side_by_side(folders: dict[str, Path], bars: Bars, stop: Stop) -> bool:
+    """Start or continue the runs of named folders, one thread each; False if they were asked to stop before the end."""
+    diaries = {name: _Diary(folder / EVENTS) for name, folder in folders.items()}
+    running = {name: _start(folder) for name, folder in folders.items()}
+    processes = list(running.values())
+    try:
+        while running:
+            if stop:
+                _stop(processes)
+            time.sleep(POLL)
+            ended = {name: process for name, process in running.items() if process.poll() is not None}
+            for name in running:
+                for event in diaries[name].new():
+                    _show(name, event, bars)
+            for name, process in ended.items():
+                del running[name]
+                _, errors = process.communicate()
+                if process.returncode and not stop:
+                    raise OcsslError(f"the run {folders[name]} failed: {errors.strip() or process.returncode}")
+    finally:
+        _stop(processes)
+        for process in processes:
+            process.wait()
+    return not stop
+
+
+def _start(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "ocssl", "resume", str(folder), "--quiet"]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=one_thread, start_new_session=True, **pipes)
+
+
+def _stop(processes: list[subprocess.Popen[str]]) -> None:
+    """Ask each process that still runs, once, to finish its step and save."""
+    for process in processes:
+        if process.poll() is None and not getattr(process, "asked", False):
+            process.terminate()
+            process.asked = True  # type: ignore[attr-defined]
+
+
+class _Diary:
+    """Reads what was added to a diary since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.read = 0
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        if not self.path.exists():
+            return
+        with open(self.path, "rb") as file:
+            file.seek(self.read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self.read += len(line)
+                yield json.loads(line)
+
+
+def _show(name: str, event: dict[str, Any], bars: Bars) -> None:
+    kind = event["event"]
+    if kind == "start":
+        bars.start(name, event["minibatches"])
+    elif kind == "step":
+        bars.step(name, event["position"], event["steps"], event["loss"], event["spread"], event["rank"])
+    elif kind == "evaluation":
+        bars.evaluated(name, event["experience"], event["accuracy"], event["deviation"], event["overlap"])
+    elif kind == "collapse":
+        bars.warn(f"{name}: {event['message']}")
