@@ -61,22 +61,33 @@ def _stop(processes: list[subprocess.Popen[str]]) -> None:
 
 
 class _Diary:
-    """Reads what was added to a diary since the last look."""
+    """Tells each event of a growing diary once, also when a resumed run cuts its end off and writes it again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.read = 0
+        self.told: set[tuple[str, int | None]] = set()
 
     def new(self) -> Iterator[dict[str, Any]]:
         if not self.path.exists():
             return
         with open(self.path, "rb") as file:
+            if file.seek(0, os.SEEK_END) < self.read:
+                self.read = 0
             file.seek(self.read)
             for line in file:
                 if not line.endswith(b"\n"):
                     return
                 self.read += len(line)
-                yield json.loads(line)
+                try:
+                    event = json.loads(line)
+                except ValueError:  # cut off and grown past our place since the last look
+                    self.read = 0
+                    return
+                key = (event["event"], event.get("position"))
+                if key not in self.told:
+                    self.told.add(key)
+                    yield event
 
 
 def _show(name: str, event: dict[str, Any], bars: Bars) -> None:

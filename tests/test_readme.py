@@ -1,0 +1,42 @@
+"""The README's Python runs as written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import ocssl
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_api_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = BLOCKS[0].replace("range(20)", "range(2)")
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert isinstance(names["learner"], ocssl.Learner)
+    assert np.asarray(names["features"]).shape == (10, 128)
+    assert capsys.readouterr().out.strip()
+
+
+def test_the_example_with_own_images_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos" / "more").mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    for number in range(4):
+        pixels = generator.integers(0, 256, (90, 70, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / "more" / f"{number}.jpg")
+    code = BLOCKS[1].replace('"encoder.width": 16', '"encoder.width": 2, "schedule.passes": 1')
+    exec(code, {})
+    assert "4 images" in capsys.readouterr().out
+    assert (tmp_path / "my-learner" / "checkpoint.json").exists()

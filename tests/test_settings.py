@@ -1,0 +1,155 @@
+"""Settings: layers, dotted keys, TOML round trip, and errors that help."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field
+
+from ocssl import recipes
+from ocssl.errors import SettingError, nearest, unknown
+from ocssl.registry import Registry
+from ocssl.runs.config import RunSettings, parse_assignments, read_settings, resolve_run, to_toml
+from ocssl.settings import LearnerSettings, keys, merge, nest, validate
+
+
+def test_the_defaults_are_the_papers() -> None:
+    settings = LearnerSettings()
+    schedule, optimizer = settings.schedule, settings.optimizer
+    assert (schedule.passes, schedule.batch, schedule.stream_batch) == (6, 138, 10)
+    assert (settings.memory.capacity, settings.memory.ema, settings.encoder.width) == (2000, 0.5, 64)
+    assert (optimizer.lr, optimizer.momentum, optimizer.weight_decay) == (0.05, 0.9, 1e-4)
+
+
+def test_dotted_and_nested_keys_mean_the_same() -> None:
+    assert nest({"a.b.c": 1, "a": {"b": {"d": 2}}}) == {"a": {"b": {"c": 1, "d": 2}}}
+
+
+def test_merging_goes_into_tables_and_copies_them() -> None:
+    base: dict[str, Any] = {"a": {"x": 1}}
+    over = {"a": {"y": 2}, "b": {"z": 3}}
+    merge(base, over)
+    base["b"]["z"] = 4
+    assert base == {"a": {"x": 1, "y": 2}, "b": {"z": 4}}
+    assert over["b"] == {"z": 3}
+
+
+def test_layers_are_laid_over_one_another_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = {
+        ("benchmarks", "synthetic"): {
+            "summary": "b",
+            "memory": {"capacity": 100, "ema": 0.1},
+            "optimizer": {"lr": 0.2},
+            "methods": {"solar": {"optimizer": {"lr": 0.3}}},
+        },
+        ("methods", "solar"): {"summary": "m", "memory": {"capacity": 7}},
+    }
+    monkeypatch.setattr(recipes, "_read", lambda kind, name: {**tables[kind, name]})
+    tree = recipes.resolve("solar", "synthetic", {"schedule.passes": 2})
+    assert tree == {"memory": {"capacity": 7, "ema": 0.1}, "optimizer": {"lr": 0.3}, "schedule": {"passes": 2}}
+
+
+@pytest.mark.parametrize("method", list(recipes.methods()))
+@pytest.mark.parametrize("benchmark", list(recipes.benchmarks()))
+def test_every_method_resolves_on_every_benchmark_and_survives_toml(
+    method: str, benchmark: str, tmp_path: Path
+) -> None:
+    settings = resolve_run(method, benchmark, 5, {})
+    (tmp_path / "run.toml").write_text(to_toml(settings))
+    assert read_settings(tmp_path / "run.toml") == settings
+    assert tomllib.loads(to_toml(settings))["seed"] == 5
+
+
+def test_options_of_parts_are_written_out_in_the_record() -> None:
+    table = tomllib.loads(to_toml(resolve_run("solar", "synthetic", 0, {})))
+    assert table["objective"] == {"name": "simsiam", "projection": 2048, "bottleneck": 512}
+    assert table["memory"]["rules"]["least-drawn"] == {"probability": "softmax", "temperature": 1.0}
+    assert {"weight", "k", "short", "detach_angle"} == table["terms"]["overlap"].keys()
+    assert {"classes", "train", "test"} <= table["stream"].keys()
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("k=5", 5),
+        ("k=0.5", 0.5),
+        ("k=true", True),
+        ("k=[1, 2]", [1, 2]),
+        ("k=fifo", "fifo"),
+        ('k="5"', "5"),
+        ("k=", ""),
+    ],
+)
+def test_assignments_are_read_as_toml_or_text(word: str, value: Any) -> None:
+    assert parse_assignments([word]) == {"k": value}
+
+
+def test_every_setting_has_a_dotted_key() -> None:
+    found = set(keys(RunSettings))
+    wanted = "memory.capacity memory.keep memory.draw schedule.passes schedule.batch schedule.stream_batch "
+    wanted += "schedule.stream_in encoder.name encoder.width optimizer.lr objective.name stream.image_size "
+    wanted += "stream.fraction stream.experiences"
+    assert set(wanted.split()) <= found
+
+
+def test_the_nearest_name_is_offered_only_when_it_is_near() -> None:
+    assert nearest("resevoir", ["fifo", "reservoir"]) == "reservoir"
+    assert nearest("zzz", ["fifo", "reservoir"]) is None
+    assert "known: fifo, reservoir" in str(unknown("rule", "zzz", ["reservoir", "fifo"]))
+
+
+def test_validation_names_key_value_and_range() -> None:
+    with pytest.raises(SettingError, match=r"optimizer\.momentum is 1\.5: .*less than 1"):
+        validate(LearnerSettings, {"optimizer": {"momentum": 1.5}})
+
+
+def test_settings_never_change_later() -> None:
+    with pytest.raises(Exception, match="frozen"):
+        LearnerSettings().memory.capacity = 3
+
+
+class Part:
+    """A part.
+
+    More about it.
+    """
+
+    def __init__(self, wired: str, *, size: Annotated[int, Field(gt=0)] = 3, name: str | None = None) -> None:
+        self.wired, self.size, self.name = wired, size, name
+
+
+def registry() -> Registry[Part]:
+    parts: Registry[Part] = Registry("part")
+    parts.add("one")(Part)
+    return parts
+
+
+def test_a_registry_builds_with_wiring_and_checked_options() -> None:
+    part = registry().build("one", {"size": "4"}, "wire")
+    assert (part.wired, part.size, part.name) == ("wire", 4, None)
+    assert registry().summary("one") == "A part."
+    assert registry().complete("one", {"size": 9}) == {"size": 9}
+    assert list(registry()) == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("on", {}, "unknown part 'on': did you mean 'one'"),
+        ("one", {"sise": 1}, "did you mean 'size'"),
+        ("one", {"wired": "x"}, "'wired'"),
+        ("one", {"size": 0}, "option size is 0: Input should be greater than 0"),
+    ],
+)
+def test_a_registry_refuses_with_the_nearest_name(name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        registry().build(name, options, "wire")
+
+
+def test_a_name_is_registered_once() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        registry_ = registry()
+        registry_.add("one")(Part)
