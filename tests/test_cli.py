@@ -165,7 +165,7 @@ def test_an_own_recipe_is_a_method(capsys: pytest.CaptureFixture[str], tmp_path:
 def test_a_run_prints_its_evaluations_and_its_result(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = call(["run", "solar", "synthetic", "--out", str(tmp_path / "r"), *words()], capsys)
     assert code == 0
-    assert "before training" in out
+    assert "solar          before training" in out
     assert "after experience 2" in out
     metrics = json.loads((tmp_path / "r" / "metrics.json").read_text())
     assert f"final accuracy {metrics['final_accuracy']:.1f} %" in out

@@ -65,7 +65,7 @@ def test_every_method_resolves_on_every_benchmark_and_survives_toml(
 
 def test_options_of_parts_are_written_out_in_the_record() -> None:
     table = tomllib.loads(to_toml(resolve_run("solar", "synthetic", 0, {})))
-    assert table["objective"] == {"name": "simsiam", "projection": 2048, "bottleneck": 512}
+    assert table["objective"] == {"name": "simsiam", "projection": 512, "bottleneck": 128}
     assert table["memory"]["rules"]["least-drawn"] == {"probability": "softmax", "temperature": 1.0}
     assert {"weight", "k", "short", "detach_angle"} == table["terms"]["overlap"].keys()
     assert {"classes", "train", "test"} <= table["stream"].keys()
@@ -150,6 +150,6 @@ def test_a_registry_refuses_with_the_nearest_name(name: str, options: dict[str, 
 
 
 def test_a_name_is_registered_once() -> None:
+    add = registry().add("one")
     with pytest.raises(ValueError, match="twice"):
-        registry_ = registry()
-        registry_.add("one")(Part)
+        add(Part)

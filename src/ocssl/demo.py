@@ -18,13 +18,11 @@ from ocssl.runs.stop import stop_on_signals
 
 METHODS = ("er-reservoir", "er-fifo", "solar")
 COMMON: dict[str, Any] = {  # the synthetic benchmark, scaled down until three methods fit in two minutes
-    "encoder.name": "resnet10",
     "encoder.width": 8,
     "objective.projection": 256,
     "objective.bottleneck": 64,
     "memory.capacity": 200,
     "schedule.passes": 8,
-    "optimizer.lr": 0.3,
     "stream.train": 60,
     "evaluate.probe": "ridge",
     "evaluate.latent_samples": 200,

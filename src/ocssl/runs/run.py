@@ -114,13 +114,13 @@ class _Session:
 
     def go(self) -> dict[str, Any] | None:
         position, ends = self.position, self.stream.ends()
+        self.progress.start(self.settings.method, len(self.stream), position.minibatches)
         if position.minibatches == 0 and not position.evaluations:
             self.events.write("start", version=__version__, minibatches=len(self.stream), experiences=len(ends))
             if self.settings.evaluate.start:
                 self._evaluate(0)
         else:
             self.events.write("resume", position=position.minibatches)
-        self.progress.start(self.settings.method, len(self.stream), position.minibatches)
         for batch in self.stream.batches(position.minibatches):
             info = self._learn(batch.images, batch.ids)
             position.minibatches += 1
