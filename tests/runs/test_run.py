@@ -279,14 +279,30 @@ def test_a_non_finite_loss_keeps_the_last_good_checkpoint_and_names_it(tmp_path:
         assert all(bool(torch.isfinite(t).all()) for n, t in tensors.items() if n.startswith("network."))
 
 
-def test_a_collapse_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = make(tmp_path / "r", "solar", stream__train=20)
-    settings = (folder / "run.toml").read_text()
-    assert "resnet10" in settings
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ocssl.runs.run.collapsed", lambda spread, rank: True)
-        metrics = go(folder)
+STRONG = {
+    "encoder__width": 4,
+    "memory__capacity": 80,
+    "schedule__passes": 4,
+    "schedule__batch": 40,
+    "schedule__stream_batch": 10,
+    "optimizer__lr": 0.3,
+    "stream__classes": 8,
+    "stream__train": 20,
+}
+
+
+def test_a_real_collapse_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole angle in a strong Overlap loss collapses the encoder within some dozen steps."""
+    folder = make(tmp_path / "r", "solar", **STRONG, memory__angle="distinct", terms__overlap__weight=5.0)
+    metrics = go(folder)
     assert metrics is not None
     assert metrics["collapsed"]
     assert " ".join(capsys.readouterr().out.split()).count("the encoder is collapsing") == 1
     assert [e["event"] for e in read_events(folder / "events.jsonl")].count("collapse") == 1
+
+
+def test_no_collapse_is_cried_with_the_half_angle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = go(make(tmp_path / "r", "solar", **STRONG))
+    assert metrics is not None
+    assert not metrics["collapsed"]
+    assert "collapsing" not in capsys.readouterr().out
