@@ -14,52 +14,56 @@ from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
 from ocssl.runs.stop import Stop
 
-torch.set_num_threads(1)
-folder, moment, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 calls = 0
 
 
-def die() -> None:
-    global calls
-    calls += 1
-    if calls == number:
-        os.kill(os.getpid(), signal.SIGKILL)
+def main(folder: Path, moment: str, number: int) -> None:
+    torch.set_num_threads(1)
 
+    def die() -> None:
+        global calls
+        calls += 1
+        if calls == number:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-if moment == "step":  # between the backward pass and the change of the weights
-    take_step = torch.optim.SGD.step
+    if moment == "step":  # between the backward pass and the change of the weights
+        take_step = torch.optim.SGD.step
 
-    def step(self, *args):
-        die()
-        return take_step(self, *args)
-
-    torch.optim.SGD.step = step
-elif moment == "insert":  # weights changed, memory not yet
-    fit = Learner._info
-
-    def info(self, *args):
-        die()
-        return fit(self, *args)
-
-    Learner._info = info
-elif moment == "save":  # the tensors half on disk
-    replace_file = checkpoint.replace_file
-
-    def half(path, content):
-        if path.suffix == ".safetensors":
-            path.with_name(f".{path.name}.part").write_bytes(content[: len(content) // 2])
+        def step(self, *args):
             die()
-        replace_file(path, content)
+            return take_step(self, *args)
 
-    checkpoint.replace_file = half
-elif moment == "manifest":  # the tensors on disk, the manifest not yet
-    replace_file = checkpoint.replace_file
+        torch.optim.SGD.step = step
+    elif moment == "insert":  # weights changed, memory not yet
+        fit = Learner._info
 
-    def before(path, content):
-        if path.name == checkpoint.MANIFEST:
+        def info(self, *args):
             die()
-        replace_file(path, content)
+            return fit(self, *args)
 
-    checkpoint.replace_file = before
+        Learner._info = info
+    elif moment == "save":  # the tensors half on disk
+        replace_file = checkpoint.replace_file
 
-execute(folder, Progress(Bars(Console(), quiet=True)), Stop())
+        def half(path, content):
+            if path.suffix == ".safetensors":
+                path.with_name(f".{path.name}.part").write_bytes(content[: len(content) // 2])
+                die()
+            replace_file(path, content)
+
+        checkpoint.replace_file = half
+    elif moment == "manifest":  # the tensors on disk, the manifest not yet
+        replace_file = checkpoint.replace_file
+
+        def before(path, content):
+            if path.name == checkpoint.MANIFEST:
+                die()
+            replace_file(path, content)
+
+        checkpoint.replace_file = before
+
+    execute(folder, Progress(Bars(Console(), quiet=True)), Stop())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
