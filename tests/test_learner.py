@@ -413,6 +413,18 @@ def test_wrong_settings_are_named_with_the_nearest_right_one(settings: dict[str,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("size", [0, -3, 2, 8.5, None, "8", True, 10**6])
+def test_a_wrong_image_size_is_refused(size: Any) -> None:
+    with pytest.raises(SettingError, match="image_size is"):
+        ocssl.Learner("solar", image_size=size)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None, 2**63])
+def test_a_wrong_seed_is_refused(seed: Any) -> None:
+    with pytest.raises(SettingError, match="seed is"):
+        ocssl.Learner("solar", image_size=8, seed=seed)
+
+
 def test_a_misspelled_method_is_named_with_the_nearest() -> None:
     with pytest.raises(SettingError, match="unknown method 'sollar': did you mean 'solar'"):
         ocssl.Learner("sollar", image_size=8)

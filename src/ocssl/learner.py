@@ -17,7 +17,7 @@ from ocssl.assembly import build_memory, build_objective, build_terms, usable_de
 from ocssl.errors import CheckpointError, NonFiniteLoss
 from ocssl.images import as_ids, as_images
 from ocssl.objectives import Output
-from ocssl.settings import LearnerSettings, validate
+from ocssl.settings import LearnerSettings, check_image_size_and_seed, validate
 from ocssl.statistics import effective_rank, measure, spread
 from ocssl.views import Views
 from ocssl.weights import evaluating, generator_for, single_sample
@@ -61,6 +61,7 @@ class Learner:
     ) -> None:
         if not isinstance(settings, LearnerSettings):
             settings = validate(LearnerSettings, recipes.resolve(method, None, settings or {}))
+        check_image_size_and_seed(image_size, seed)
         self.method, self.image_size, self.seed, self.settings = method, image_size, seed, settings
         self.device = usable_device(device)
         self.steps = 0

@@ -132,6 +132,14 @@ class StreamSettings(BaseModel):
 Settings = TypeVar("Settings", bound=Section)
 
 
+def check_image_size_and_seed(image_size: object, seed: object) -> None:
+    """The two arguments of a learner that are no settings."""
+    if not isinstance(image_size, int) or isinstance(image_size, bool) or not 4 <= image_size <= 1024:
+        raise SettingError(f"image_size is {image_size!r}: wanted a whole number of pixels from 4 to 1024.")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        raise SettingError(f"seed is {seed!r}: wanted a whole number from 0 up.")
+
+
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys to nested tables; tables given as such are kept.
 
