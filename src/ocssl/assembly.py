@@ -78,9 +78,10 @@ def build_memory(
     device: torch.device,
 ) -> Memory:
     """The memory with those vector columns, of all that could be stored, that a rule or term reads."""
-    for rule in settings.rules:
+    for rule, options in settings.rules.items():  # also those of rules that are not in use
         if rule not in KEEPS and rule not in DRAWS:
             raise unknown("rule in setting memory.rules:", rule, [*KEEPS, *DRAWS])
+        (KEEPS if rule in KEEPS else DRAWS).build(rule, options)
     keep = KEEPS.build(settings.keep, settings.rules.get(settings.keep))
     draw = DRAWS.build(settings.draw, settings.rules.get(settings.draw))
     needs = keep.needs.union(draw.needs, *(term.needs for term in terms.values()))

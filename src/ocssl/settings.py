@@ -179,6 +179,8 @@ def validate(model: type[Settings], tree: Mapping[str, Any]) -> Settings:
         if first["type"] == "extra_forbidden":
             raise unknown("setting", key, keys(model)) from None
         reason = first["msg"].removeprefix("Value error, ").removesuffix(".")
+        if first["type"] in ("model_type", "dict_type"):
+            reason = f"it is a table; set what is in it, as in {key}.NAME=VALUE"
         if not first["loc"] or first["type"] == "value_error":
             raise SettingError(f"{reason}.") from None
         raise SettingError(f"setting {key} is {first['input']!r}: {reason[:1].lower()}{reason[1:]}.") from None

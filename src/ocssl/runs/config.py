@@ -52,6 +52,9 @@ def resolve_run(method: str, benchmark: str, seed: int, overrides: Mapping[str, 
     from ocssl.streams import BENCHMARKS
 
     tree = recipes.resolve(method, benchmark, overrides)
+    for name in ("method", "benchmark", "seed"):
+        if name in tree:
+            raise SettingError(f"{name} is not to be set: it is an argument of the run.")
     settings = validate(RunSettings, {"method": method, "benchmark": benchmark, "seed": seed, **tree})
     whole = complete(settings.model_dump())
     whole["stream"] = {**whole["stream"], **BENCHMARKS.complete(benchmark, settings.stream.model_extra)}
