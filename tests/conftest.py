@@ -23,6 +23,16 @@ SMALL: dict[str, Any] = {
     "schedule.passes": 2,
     "schedule.batch": 16,
 }
+SMALL_STREAM: dict[str, Any] = {
+    "stream.image_size": 8,
+    "stream.classes": 4,
+    "stream.experiences": 2,
+    "stream.train": 20,
+    "stream.test": 5,
+    "evaluate.probe": "ridge",
+    "evaluate.latent_samples": 6,
+    "evaluate.latent_views": 2,
+}
 METHODS = ["solar", "er-fifo", "er-reservoir", "finetune"]
 
 

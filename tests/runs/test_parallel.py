@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from conftest import small_settings
+from conftest import SMALL_STREAM, small_settings
 from ocssl.errors import OcsslError
 from ocssl.runs.config import resolve_run
 from ocssl.runs.parallel import _Diary, run_side_by_side
@@ -19,20 +19,9 @@ from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import create, execute, finished
 from ocssl.runs.stop import Stop
 
-STREAM = {
-    "stream.image_size": 8,
-    "stream.classes": 4,
-    "stream.experiences": 2,
-    "stream.train": 20,
-    "stream.test": 5,
-    "evaluate.probe": "ridge",
-    "evaluate.latent_samples": 6,
-    "evaluate.latent_views": 2,
-}
-
 
 def make(folder: Path, method: str, **more: Any) -> Path:
-    create(folder, resolve_run(method, "synthetic", 0, {**small_settings(method), **STREAM, **more}))
+    create(folder, resolve_run(method, "synthetic", 0, {**small_settings(method), **SMALL_STREAM, **more}))
     return folder
 
 

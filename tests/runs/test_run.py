@@ -13,7 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from conftest import METHODS, small_settings
+from conftest import METHODS, SMALL_STREAM, small_settings
 from ocssl import checkpoint
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError
 from ocssl.learner import Info, Learner
@@ -23,18 +23,7 @@ from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import create, execute, finished
 from ocssl.runs.stop import Stop
 
-STREAM = {
-    "stream.image_size": 8,
-    "stream.classes": 4,
-    "stream.experiences": 2,
-    "stream.train": 20,
-    "stream.test": 5,
-    "schedule.stream_batch": 5,
-    "evaluate.probe": "ridge",
-    "evaluate.latent_samples": 6,
-    "evaluate.latent_views": 2,
-    "checkpoint.every": 3,
-}
+STREAM = {**SMALL_STREAM, "schedule.stream_batch": 5, "checkpoint.every": 3}
 MINIBATCHES = 14  # 2 experiences of 36 images, 7 minibatches of 5 each
 FULL = 5  # minibatches after which the 24 slots are full
 
