@@ -59,6 +59,8 @@ def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
         (["run", "solar", "synthetic", "--set", "memory.capacity"], "not of the form key=value"),
         (["run", "solar", "synthetic", "--seed", "-1"], "seed"),
         (["run", "solar", "synthetic", "--seed", "x"], "seed"),
+        (["run", "solar", "synthetic", "--seed", "1.5"], "seed"),
+        (["run", "solar", "synthetic", "--out", "x" * 300], "too long"),
         (["run", "solar", "synthetic", "--sed", "1"], "--sed"),
         pytest.param(
             ["run", "solar", "synthetic", "--device", "cuda"],
@@ -154,6 +156,13 @@ def test_an_own_recipe_is_a_method(capsys: pytest.CaptureFixture[str], tmp_path:
     assert 'draw = "least-drawn"' in table
 
 
+def test_a_recipe_of_any_name_is_recorded_readably(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    recipe = tmp_path / "\U0001f600 é.toml"
+    recipe.write_text('[memory]\nkeep = "fifo"\n')
+    pairs = [w for pair in zip(words()[::2], words()[1::2], strict=True) if "terms" not in pair[1] for w in pair]
+    assert call(["run", str(recipe), "synthetic", "--out", str(tmp_path / "r"), *pairs], capsys)[0] == 0
+
+
 def test_a_run_prints_its_evaluations_and_its_result(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = call(["run", "solar", "synthetic", "--out", str(tmp_path / "r"), *words()], capsys)
     assert code == 0
@@ -194,6 +203,6 @@ def test_import_and_help_do_not_load_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
 
 
-def test_the_package_has_its_learner_lazily() -> None:
-    code = "import ocssl; assert ocssl.Learner.__name__ == 'Learner'"
+def test_the_package_loads_its_learner_when_it_is_asked_for() -> None:
+    code = "import sys, ocssl; assert ocssl.Learner.__name__ == 'Learner' and 'torch' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)

@@ -10,6 +10,9 @@ import pytest
 from rich.console import Console
 
 from ocssl import demo
+from ocssl.errors import RunFolderError
+from ocssl.runs.config import resolve_run
+from ocssl.runs.run import create
 
 TINY = {
     "stream.image_size": 8,
@@ -44,3 +47,12 @@ def test_the_demo_prints_a_table_and_makes_a_report_again_and_again(
     table = [line.split("│")[:5] for line in first.splitlines() if "│" in line]
     assert table == [line.split("│")[:5] for line in second.splitlines() if "│" in line]
     assert (tmp_path / "keep.txt").exists()
+
+
+def test_the_demo_never_replaces_a_run_that_is_not_its_own(tmp_path: Path) -> None:
+    folder = tmp_path / "solar"
+    create(folder, resolve_run("solar", "synthetic", 0, {}))
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="not the demo's"):
+        demo._prepare(folder, resolve_run("solar", "synthetic", 1, {}))
+    assert (folder / "notes.txt").exists()

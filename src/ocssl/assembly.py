@@ -41,6 +41,8 @@ def usable_device(name: str | torch.device) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise SettingError(f"unknown device {name!r}: cpu and cuda are known.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise SettingError(f"device {device.type} is not supported: use cpu or cuda.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SettingError("device cuda is not available: this PyTorch finds no GPU; use cpu.")
     return device
@@ -86,5 +88,8 @@ def build_memory(
     draw = DRAWS.build(settings.draw, settings.rules.get(settings.draw))
     needs = keep.needs.union(draw.needs, *(term.needs for term in terms.values()))
     stored = {name: length for name, length in vectors.items() if name in needs}
-    store = Store(settings.capacity, (3, image_size, image_size), stored, device)
+    try:
+        store = Store(settings.capacity, (3, image_size, image_size), stored, device)
+    except (RuntimeError, MemoryError):
+        raise SettingError(f"memory.capacity is {settings.capacity}: this machine cannot hold so many slots.") from None
     return Memory(store, keep, draw, generator, ema=settings.ema, unit_vectors=settings.mean == "unit")

@@ -38,8 +38,9 @@ def write(folder: str | Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
     digest = hashlib.sha256(packed).hexdigest()
     name = f"state-{digest[:16]}.safetensors"
     body = {"format": FORMAT, "version": VERSION, "tensors": name, "sha256": digest, "facts": dict(facts)}
+    manifest = json.dumps({**body, "checksum": _checksum(body)}, indent=1).encode()
     replace_file(folder / name, packed)
-    replace_file(folder / MANIFEST, json.dumps({**body, "checksum": _checksum(body)}, indent=1).encode())
+    replace_file(folder / MANIFEST, manifest)
     for stale in folder.glob("state-*.safetensors"):
         if stale.name != name:
             stale.unlink(missing_ok=True)

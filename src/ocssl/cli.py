@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import cyclopts
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token
 
 from ocssl import __version__
 from ocssl.errors import NonFiniteLoss, OcsslError, nearest
@@ -27,6 +27,13 @@ app = App(
 )
 
 BAD_INPUT, FAILED = 2, 1
+
+
+def _whole_number(type_: type, tokens: Sequence[Token]) -> int:
+    return int(tokens[0].value)  # 1.5 is an error, not 2
+
+
+Seed = Annotated[int, Parameter(converter=_whole_number)]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -57,7 +64,7 @@ def run(
     /,
     *,
     out: Path | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     set: Annotated[list[str] | None, Parameter(negative=())] = None,
     device: Literal["cpu", "cuda"] = "cpu",
     quiet: Annotated[bool, Parameter(negative=())] = False,
@@ -81,7 +88,7 @@ def run(
     device
         Where to compute.
     quiet
-        Print nothing but errors and the result.
+        Print nothing but warnings, errors and the result.
     """
     from ocssl.learner import Learner
     from ocssl.runs.config import parse_assignments, resolve_run
@@ -116,13 +123,13 @@ def resume(
     device
         Where to compute.
     quiet
-        Print nothing but errors and the result.
+        Print nothing but warnings, errors and the result.
     """
     return _execute(folder, device, quiet)
 
 
 @app.command
-def demo(*, out: Path = Path("ocssl-demo"), seed: int = 0) -> int:
+def demo(*, out: Path = Path("ocssl-demo"), seed: Seed = 0) -> int:
     """Three methods on the embedded stream, a table and a report, in about two minutes on two cores.
 
     Example: ocssl demo

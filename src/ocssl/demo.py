@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ocssl.errors import RunFolderError
 from ocssl.report import write_report
 from ocssl.runs.config import RunSettings, read_settings, resolve_run
 from ocssl.runs.parallel import run_side_by_side
@@ -16,6 +17,7 @@ from ocssl.runs.progress import Bars
 from ocssl.runs.run import SETTINGS, create, finished
 from ocssl.runs.stop import stop_on_signals
 
+MARK = ".demo"  # in the folders that the demo made and may replace
 METHODS = ("er-reservoir", "er-fifo", "solar")
 COMMON: dict[str, Any] = {  # the synthetic benchmark, scaled down until three methods fit in two minutes
     "encoder.width": 8,
@@ -50,11 +52,15 @@ def run_demo(out: Path, seed: int, console: Console) -> int:
 
 
 def _prepare(folder: Path, settings: RunSettings) -> None:
-    """Leave an interrupted demo to be continued; make room where one is finished or had other settings."""
-    if (folder / SETTINGS).exists() and (finished(folder) or read_settings(folder / SETTINGS) != settings):
-        shutil.rmtree(folder)
+    """Leave an interrupted demo to be continued; make room where an earlier demo is finished or had other settings."""
+    if (folder / SETTINGS).exists():
+        if not (folder / MARK).exists():
+            raise RunFolderError(f"{folder} holds a run that is not the demo's; name another folder with --out.")
+        if finished(folder) or read_settings(folder / SETTINGS) != settings:
+            shutil.rmtree(folder)
     if not (folder / SETTINGS).exists():
         create(folder, settings)
+        (folder / MARK).touch()
 
 
 def _table(results: list[dict[str, Any]]) -> Table:

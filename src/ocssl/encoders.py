@@ -87,10 +87,18 @@ def feature_dimension(encoder: nn.Module, image_size: int) -> int:
     """The length of an encoder's feature vectors, seen by trying it on two blank images."""
     from ocssl.weights import evaluating
 
+    if not isinstance(encoder, nn.Module):
+        raise SettingError(
+            f"an encoder must be an nn.Module, not {encoder!r}; built-in ones are named by encoder.name."
+        )
     parameter = next(iter(encoder.parameters()), None)
     device = parameter.device if parameter is not None else torch.device("cpu")
-    with torch.no_grad(), evaluating(encoder):
-        features = encoder(torch.zeros(2, 3, image_size, image_size, device=device))
+    try:
+        with torch.no_grad(), evaluating(encoder):
+            features = encoder(torch.zeros(2, 3, image_size, image_size, device=device))
+    except (RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SettingError(f"the encoder fails on float32 [2, 3, {image_size}, {image_size}]: {reason}.") from None
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
         given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise SettingError(

@@ -16,11 +16,14 @@ def as_images(given: Any, size: int) -> Tensor:
     wanted = f"uint8 images [b, 3, {size}, {size}] or [b, {size}, {size}, 3]"
     if not isinstance(given, np.ndarray | Tensor):
         raise DataError(f"wanted {wanted} as a numpy array or torch tensor, got {type(given).__name__}.")
+    if isinstance(given, Tensor) and (given.is_meta or given.layout != torch.strided):
+        raise DataError(f"wanted {wanted}, got a {given.device.type} tensor of layout {given.layout}.")
     if given.dtype not in (np.uint8, torch.uint8):
         kind = str(given.dtype).removeprefix("torch.")
-        nan = " with NaN" if "float" in kind and bool(torch.as_tensor(given).isnan().any()) else ""
+        floats = np.asarray(given) if kind in ("float16", "float32", "float64") else np.zeros(0)
+        nan = " with NaN" if np.isnan(floats).any() else ""
         raise DataError(f"wanted {wanted}, got {kind} {list(given.shape)}{nan}.")
-    images = given if isinstance(given, Tensor) else torch.from_numpy(np.ascontiguousarray(given))
+    images = given if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
     shape = tuple(images.shape)
     if len(shape) == 3:
         raise DataError(f"wanted {wanted}, got a single image {list(shape)}; pass images[None] for a batch of one.")
@@ -41,7 +44,10 @@ def as_ids(ids: Any, count: int, first: int) -> Tensor:
     """int64 [count]: the given ids, or arrival numbers from `first` where none are given."""
     if ids is None:
         return torch.arange(first, first + count)
-    given = torch.as_tensor(ids)
-    if given.shape != (count,) or given.is_floating_point() or given.is_complex():
+    try:
+        given = torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError(f"wanted {count} integer ids, one an image, got {ids!r:.80}.") from None
+    if given.shape != (count,) or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise DataError(f"wanted {count} integer ids, one an image, got {given.dtype} {list(given.shape)}.")
     return given.to("cpu", torch.int64)

@@ -17,11 +17,12 @@ from ocssl.assembly import build_memory, build_objective, build_terms, usable_de
 from ocssl.errors import CheckpointError, NonFiniteLoss
 from ocssl.images import as_ids, as_images
 from ocssl.objectives import Output
-from ocssl.settings import LearnerSettings, check_image_size_and_seed, validate
+from ocssl.settings import LearnerSettings, validate, whole
 from ocssl.statistics import effective_rank, measure, spread
 from ocssl.views import Views
 from ocssl.weights import evaluating, generator_for, single_sample
 
+FEW = 8  # samples below which spread and rank are not told
 BLOCK = 256  # images that `transform` encodes at a time
 
 
@@ -33,7 +34,7 @@ class Info:
     ssl: float  # the objective's part
     steps: int  # optimizer steps since the learner was made
     seen: int  # stream images since the learner was made
-    spread: float  # how far features lie apart in the last step: near 0 means collapse
+    spread: float  # how far features lie apart in the last step: near 0 means collapse; NaN below 8 samples
     rank: float  # how many directions they use
     terms: dict[str, float] = field(default_factory=dict)  # each term's loss, and `term.signal` for what it shows
 
@@ -60,8 +61,8 @@ class Learner:
         device: str | torch.device = "cpu",
     ) -> None:
         if not isinstance(settings, LearnerSettings):
-            settings = validate(LearnerSettings, recipes.resolve(method, None, settings or {}))
-        check_image_size_and_seed(image_size, seed)
+            settings = validate(LearnerSettings, recipes.resolve(method, None, {} if settings is None else settings))
+        image_size, seed = whole("image_size", image_size, 4, 1024), whole("seed", seed, 0, 2**63 - 1)
         self.method, self.image_size, self.seed, self.settings = method, image_size, seed, settings
         self.device = usable_device(device)
         self.steps = 0
@@ -71,6 +72,7 @@ class Learner:
         self.views = Views(settings.views, image_size)
         self._view_generator = generator_for(seed, "views")
         self.objective = build_objective(settings, image_size, encoder, generator_for(seed, "weights"))
+        self.objective.train()
         self.objective.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         encoder_space = settings.memory.space == "encoder"
         vectors = {"feature": self.objective.dimension if encoder_space else self.objective.projection}
@@ -86,19 +88,20 @@ class Learner:
     # ---- Algorithm 1 ------------------------------------------------------------------------------------------------
 
     def partial_fit(self, images: Any, ids: Any = None) -> Info:
-        """Learn from one stream minibatch, uint8 [b, 3, H, W] or [b, H, W, 3]; more than `schedule.batch` is cut up."""
+        """Learn from one stream minibatch, uint8 [b, 3, H, W] or [b, H, W, 3]; more than `schedule.batch` is cut up.
+
+        After a NonFiniteLoss the weights are those before the refused step; load the last save to go on.
+        """
         images = as_images(images, self.image_size)
         ids = as_ids(ids, len(images), self.seen)
         size = self.settings.schedule.batch
-        for start in range(0, len(images), size):
-            info = self._fit_minibatch(
-                images[start : start + size].to(self.device), ids[start : start + size].to(self.device)
-            )
-        return info
-
-    def _fit_minibatch(self, stream: Tensor, stream_ids: Tensor) -> Info:
-        schedule = self.settings.schedule
         history: list[dict[str, Tensor]] = []
+        for stream, stream_ids in zip(images.split(size), ids.split(size), strict=True):
+            out = self._fit_minibatch(stream.to(self.device), stream_ids.to(self.device), history)
+        return self._info(history, out)
+
+    def _fit_minibatch(self, stream: Tensor, stream_ids: Tensor, history: list[dict[str, Tensor]]) -> Output:
+        schedule = self.settings.schedule
         for p in range(schedule.passes):
             fresh = len(stream) if p == 0 or schedule.stream_in == "all" or not len(self.memory) else 0
             replay = self.memory.draw(self._replay_size(fresh))
@@ -121,7 +124,7 @@ class Learner:
             if p == (0 if schedule.admit == "first" else schedule.passes - 1):
                 self.memory.insert(stream, stream_ids, arrived)
         self.seen += len(stream)
-        return self._info(history, out)
+        return out
 
     # -----------------------------------------------------------------------------------------------------------------
 
@@ -149,7 +152,7 @@ class Learner:
     def _info(self, history: list[dict[str, Tensor]], out: Output) -> Info:
         mean = {key: float(torch.stack([h[key] for h in history]).mean()) for key in history[0]}
         features = out.features[0].detach().float()
-        alone = len(features) < 2  # one image has no spread
+        alone = len(features) < FEW  # too few to speak of directions
         return Info(
             loss=mean.pop("loss"),
             ssl=mean.pop("ssl"),
@@ -174,10 +177,16 @@ class Learner:
 
     def save(self, folder: str | Path, extra: Mapping[str, Any] | None = None) -> None:
         """Write all that continuing bit for bit needs: safetensors and JSON, atomically. `extra` is the caller's."""
-        tensors = self.tensors()
-        if not all(torch.isfinite(tensor).all() for name, tensor in tensors.items() if name.startswith("network.")):
-            raise NonFiniteLoss(f"the weights after step {self.steps} are not finite: not saved.", [])
-        checkpoint.write(folder, tensors, {**self.facts(), "extra": dict(extra or {})})
+        self.require_finite()
+        checkpoint.write(folder, self.tensors(), {**self.facts(), "extra": dict(extra or {})})
+
+    def require_finite(self) -> None:
+        """Refuse to go on from weights that have diverged."""
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in self.objective.state_dict().values()):
+            raise NonFiniteLoss(
+                f"the weights after step {self.steps} are not finite: not saved; try a lower optimizer.lr.",
+                [],
+            )
 
     @classmethod
     def load(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, get_type_hints
 
@@ -78,6 +79,8 @@ class Registry(Generic[T]):
                 raise unknown(f"option of {self.kind} {name!r}:", key, known)
             try:
                 checked[key] = TypeAdapter(hints[key]).validate_python(value)
+                if isinstance(checked[key], float) and not math.isfinite(checked[key]):
+                    raise SettingError(f"{self.kind} {name!r}: option {key} is {value!r}: a finite number is wanted.")
             except ValidationError as error:
                 reason = error.errors()[0]["msg"]
                 raise SettingError(f"{self.kind} {name!r}: option {key} is {value!r}: {reason}.") from None

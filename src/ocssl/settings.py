@@ -6,10 +6,11 @@ changes what makes the method, a benchmark's what the benchmark asks for, and `-
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from ocssl.errors import SettingError, unknown
 
@@ -23,6 +24,13 @@ class Section(BaseModel):
     """A group of settings: an unknown key or an infinite number is an error, and values never change later."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise ValueError("true and false are not among its values")
+        return value
 
 
 class EncoderSettings(Section):
@@ -132,12 +140,15 @@ class StreamSettings(BaseModel):
 Settings = TypeVar("Settings", bound=Section)
 
 
-def check_image_size_and_seed(image_size: object, seed: object) -> None:
-    """The two arguments of a learner that are no settings."""
-    if not isinstance(image_size, int) or isinstance(image_size, bool) or not 4 <= image_size <= 1024:
-        raise SettingError(f"image_size is {image_size!r}: wanted a whole number of pixels from 4 to 1024.")
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise SettingError(f"seed is {seed!r}: wanted a whole number from 0 up.")
+def whole(name: str, value: Any, low: int, high: int) -> int:
+    """A whole number in a range, of Python's or numpy's kind."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = low - 1
+    if isinstance(value, bool) or not low <= number <= high:
+        raise SettingError(f"{name} is {value!r}: wanted a whole number from {low} to {high}.")
+    return number
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,6 +158,8 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     {'memory': {'capacity': 500}, 'schedule': {'passes': 2}}
     """
     tree: dict[str, Any] = {}
+    if not isinstance(flat, Mapping) or not all(isinstance(key, str) for key in flat):
+        raise SettingError(f"settings must be a table with names as keys, not {flat!r}.")
     for key, value in flat.items():
         *path, last = key.split(".")
         merge(tree, _at(path, {last: nest(value) if isinstance(value, Mapping) else value}))
@@ -181,7 +194,7 @@ def validate(model: type[Settings], tree: Mapping[str, Any]) -> Settings:
         reason = first["msg"].removeprefix("Value error, ").removesuffix(".")
         if first["type"] in ("model_type", "dict_type"):
             reason = f"it is a table; set what is in it, as in {key}.NAME=VALUE"
-        if not first["loc"] or first["type"] == "value_error":
+        if first["type"] == "value_error" and isinstance(first["input"], Mapping):  # of a whole section
             raise SettingError(f"{reason}.") from None
         raise SettingError(f"setting {key} is {first['input']!r}: {reason[:1].lower()}{reason[1:]}.") from None
 

@@ -256,16 +256,83 @@ def test_without_a_readable_checkpoint_a_run_is_not_begun_again_in_secret(tmp_pa
         go(folder)
 
 
-def test_a_non_finite_loss_keeps_the_last_good_checkpoint_and_names_it(tmp_path: Path) -> None:
-    folder = make(tmp_path / "r", "solar", optimizer__lr=1e30)
+def test_a_non_finite_loss_keeps_the_last_good_checkpoint_and_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make(tmp_path / "r", "solar")
+    take_step, steps = torch.optim.SGD.step, []
+
+    def diverging(self: torch.optim.SGD, *args: Any) -> Any:
+        steps.append(take_step(self, *args))
+        if len(steps) == 9:  # in the fifth minibatch; the last checkpoint is after the third
+            with torch.no_grad():
+                self.param_groups[0]["params"][-1].fill_(float("nan"))
+
+    monkeypatch.setattr(torch.optim.SGD, "step", diverging)
+    with pytest.raises(NonFiniteLoss, match="checkpoints/00000003"):
+        go(folder)
+    assert [e["event"] for e in read_events(folder / "events.jsonl")][-1] == "non-finite-loss"
+    assert not (folder / "metrics.json").exists()
+    tensors, _ = checkpoint.read(folder / "checkpoints" / "00000003")
+    assert all(bool(torch.isfinite(t).all()) for n, t in tensors.items() if n.startswith("network."))
+    assert [p.name for p in (folder / "checkpoints").iterdir()] == ["00000003"]
+
+
+def test_weights_that_diverge_in_the_last_step_are_not_evaluated(tmp_path: Path) -> None:
+    folder = make(tmp_path / "r", "finetune", optimizer__lr=1e30, schedule__passes=1, schedule__stream_batch=36)
     with pytest.raises(NonFiniteLoss, match="not finite"):
         go(folder)
-    kinds = [e["event"] for e in read_events(folder / "events.jsonl")]
-    assert kinds[-1] == "non-finite-loss"
-    assert not (folder / "metrics.json").exists()
-    for manifest in folder.glob("checkpoints/*/checkpoint.json"):
-        tensors, _ = checkpoint.read(manifest.parent)
-        assert all(bool(torch.isfinite(t).all()) for n, t in tensors.items() if n.startswith("network."))
+    assert [e["event"] for e in read_events(folder / "events.jsonl")][-1] == "non-finite-loss"
+
+
+def test_damaged_checkpoints_never_crowd_out_good_ones(whole: dict[str, Path], tmp_path: Path) -> None:
+    folder = make(tmp_path / "r", "solar", checkpoint__every=1)
+    go(folder, 5)
+    (newest,) = [p for p in (folder / "checkpoints").iterdir() if p.name == "00000005"]
+    next(newest.glob("*.safetensors")).write_bytes(b"junk")
+    go(folder, 5)  # from the fourth on, one minibatch
+    for path in (folder / "checkpoints").iterdir():
+        checkpoint.read(path)
+    assert go(folder) is not None
+    assert record(folder) == record(whole["solar"])
+
+
+def test_an_edited_run_toml_is_refused(tmp_path: Path) -> None:
+    folder = make(tmp_path / "r", "solar")
+    go(folder, 4)
+    text = (folder / "run.toml").read_text()
+    for before, after in (("seed = 3", "seed = 7"), ("capacity = 24", "capacity = 5")):
+        (folder / "run.toml").write_text(text.replace(before, after))
+        with pytest.raises(RunFolderError, match="not what this run was started with"):
+            go(folder)
+
+
+def test_a_lost_diary_is_said_and_not_filled_with_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make(tmp_path / "r", "solar")
+    go(folder, 4)
+    (folder / "events.jsonl").unlink()
+    assert go(folder) is not None
+    assert "shorter than it was" in " ".join(capsys.readouterr().out.split())
+    assert b"\0" not in (folder / "events.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{"])
+def test_damaged_metrics_are_one_sentence(tmp_path: Path, content: str) -> None:
+    folder = make(tmp_path / "r", "solar")
+    (folder / "metrics.json").write_text(content)
+    with pytest.raises(RunFolderError, match="damaged"):
+        go(folder)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "events.jsonl"])
+def test_a_file_where_a_folder_belongs_and_the_reverse_are_one_sentence(tmp_path: Path, name: str) -> None:
+    folder = make(tmp_path / "r", "solar")
+    if name == "checkpoints":
+        (folder / name).write_text("")
+    else:
+        (folder / name).mkdir()
+    with pytest.raises(RunFolderError, match=name):
+        go(folder)
 
 
 STRONG = {

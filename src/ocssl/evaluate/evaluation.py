@@ -30,16 +30,9 @@ class Evaluation:
 def evaluate(learner: Learner, benchmark: Benchmark, probe: str, samples: int, views: int, seed: int) -> Evaluation:
     """Probe the encoder on the whole benchmark and measure its latent space; the learner stays as it is."""
     train, val, test = benchmark.train, benchmark.val, benchmark.test
-    features = {part.ids: learner.transform(part.images) for part in (train, val, test) if len(part)}
-    result = PROBES[probe](
-        features[train.ids],
-        train.labels,
-        features[test.ids],
-        test.labels,
-        val_x=features.get(val.ids),
-        val_y=val.labels if len(val) else None,
-        seed=seed,
-    )
+    train_x, test_x = learner.transform(train.images), learner.transform(test.images)
+    held_out = {"val_x": learner.transform(val.images), "val_y": val.labels} if len(val) else {}
+    result = PROBES[probe](train_x, train.labels, test_x, test.labels, seed=seed, **held_out)
     if not samples:
         return Evaluation(result.accuracy, None, None)
     generator = generator_for(seed, "latent")

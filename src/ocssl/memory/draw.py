@@ -55,13 +55,12 @@ class LeastDrawn:
     needs: ClassVar[frozenset[str]] = frozenset({"draws"})
 
     def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
-        weights = min_max(store["draws"], out=store.scratch(0)).div_(self.temperature)
+        logits = min_max(store["draws"], out=store.scratch(0)).div_(self.temperature)
         if self.probability == "softmax":
-            weights.neg_().exp_()
+            logits.neg_()
         else:
-            weights.exp_()
-            weights.div_(weights.sum()).neg_().add_(1)
-        return first_to_finish(store, weights, n, generator)
+            logits.sub_(logits.logsumexp(0)).exp_().neg_().log1p_()
+        return first_to_finish(store, logits, n, generator)
 
 
 @DRAWS.add("high-loss")
@@ -73,8 +72,8 @@ class HighLoss:
     needs: ClassVar[frozenset[str]] = frozenset({"loss"})
 
     def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
-        weights = min_max(store["loss"], out=store.scratch(0)).div_(self.temperature).exp_()
-        return first_to_finish(store, weights, n, generator)
+        logits = min_max(store["loss"], out=store.scratch(0)).div_(self.temperature)
+        return first_to_finish(store, logits, n, generator)
 
 
 def min_max(values: Tensor, out: Tensor) -> Tensor:
@@ -86,13 +85,13 @@ def min_max(values: Tensor, out: Tensor) -> Tensor:
     return out
 
 
-def first_to_finish(store: Store, weights: Tensor | None, n: int, generator: torch.Generator) -> Tensor:
-    """The race: n slots without replacement with probability proportional to their weights (None: all equal)."""
+def first_to_finish(store: Store, logits: Tensor | None, n: int, generator: torch.Generator) -> Tensor:
+    """The race: n slots without replacement with probabilities Softmax(logits) (None: all equal)."""
     times = store.scratch(1)
     if generator.device == times.device:
         times.exponential_(generator=generator)
     else:  # the same numbers on every device
         times.copy_(torch.empty(len(times), dtype=times.dtype).exponential_(generator=generator))
-    if weights is not None:
-        times.div_(weights)
+    if logits is not None:
+        times.log_().sub_(logits)  # in logarithms, so that no weight is too small or too large
     return times.topk(n, largest=False).indices

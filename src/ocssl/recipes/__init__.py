@@ -48,6 +48,8 @@ def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) ->
 
 
 def _method(name: str) -> dict[str, Any]:
+    if not isinstance(name, str):
+        raise SettingError(f"a method is a name or the path of a recipe as text, not {name!r}.")
     if name.endswith(".toml"):
         try:
             return tomllib.loads(Path(name).read_text())

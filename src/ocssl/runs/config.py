@@ -90,7 +90,7 @@ def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterable[str]:
     if path and (plain or not table):
         yield f"\n[{'.'.join(path)}]"
     for key, value in plain.items():
-        yield f"{key} = {json.dumps(value)}"
+        yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _lines(value, (*path, key))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,26 @@ from ocssl.errors import RunFolderError
 
 
 class Events:
-    """Appends to `events.jsonl`; `size` is where a checkpoint stands in it, and `cut` goes back there."""
+    """Appends to `events.jsonl`; `sync` is where a checkpoint stands in it, and `cut` goes back there."""
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "ab")  # noqa: SIM115 - closed by `close`
+        try:
+            self._file = open(path, "ab")  # noqa: SIM115 - closed by `close`
+        except OSError as error:
+            raise RunFolderError(f"cannot write to {path}: {error.strerror}.") from None
 
-    @property
-    def size(self) -> int:
+    def sync(self) -> int:
+        """Put everything on disk and tell how much it is, for a checkpoint to remember."""
+        os.fsync(self._file.fileno())
         return self._file.tell()
 
-    def cut(self, size: int) -> None:
-        """Forget all that was written after a checkpoint: it will happen again."""
+    def cut(self, size: int) -> bool:
+        """Forget all that was written after a checkpoint: it will happen again. False if there is less than that."""
+        if self._file.tell() < size:
+            return False
         self._file.truncate(size)
-        self._file.seek(0, 2)
+        self._file.seek(0, os.SEEK_END)
+        return True
 
     def write(self, event: str, **facts: Any) -> None:
         line = json.dumps({"event": event, **{key: _plain(value) for key, value in facts.items()}})

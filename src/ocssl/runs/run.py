@@ -38,16 +38,20 @@ class Position:
 
 def create(folder: Path, settings: RunSettings) -> None:
     """Make a run folder; an existing one is never overwritten."""
+    try:
+        _refuse_used(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoint.replace_file(folder / SETTINGS, to_toml(settings).encode())
+    except OSError as error:
+        raise RunFolderError(f"cannot write to {folder}: {error.strerror}.") from None
+
+
+def _refuse_used(folder: Path) -> None:
     if (folder / SETTINGS).exists():
         how = "see its metrics.json" if (folder / METRICS).exists() else f"continue it with: ocssl resume {folder}"
         raise RunFolderError(f"{folder} already holds a run ({how}); name another folder with --out.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunFolderError(f"{folder} is not empty and not a run; name another folder with --out.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.replace_file(folder / SETTINGS, to_toml(settings).encode())
-    except OSError as error:
-        raise RunFolderError(f"cannot write to {folder}: {error.strerror}.") from None
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
@@ -58,6 +62,8 @@ def finished(folder: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError):
         raise RunFolderError(f"{folder / METRICS} is damaged: it is not JSON.") from None
+    if not isinstance(found, dict) or not found.keys() >= {"method", "benchmark", "seed", "final_accuracy"}:
+        raise RunFolderError(f"{folder / METRICS} is damaged: it holds no metrics of a run.")
     return found
 
 
@@ -75,8 +81,11 @@ def execute(
             return done
         events = Events(folder / EVENTS)
         try:
+            (folder / CHECKPOINTS).mkdir(exist_ok=True)
             benchmark = benchmark or load_benchmark(settings.benchmark, settings.stream)
-            return _Session(folder, settings, benchmark, events, progress, stop, device).go()
+            return _Session(folder, settings, benchmark, events, progress, stop, device).run()
+        except OSError as error:
+            raise RunFolderError(f"cannot go on in {folder}: {error}.") from None
         finally:
             events.close()
 
@@ -109,10 +118,11 @@ class _Session:
         self.events, self.progress, self.stop = events, progress, stop
         self.stream = make_stream(benchmark, settings)
         self.learner, self.position = self._restore(device)
-        events.cut(self.position.events)
+        if not events.cut(self.position.events):
+            progress.warn(f"{folder / EVENTS} is shorter than it was: what was recorded before is lost.")
         self.started = time.perf_counter()
 
-    def go(self) -> dict[str, Any] | None:
+    def _go(self) -> dict[str, Any] | None:
         position, ends = self.position, self.stream.ends()
         self.progress.start(self.settings.method, len(self.stream), position.minibatches)
         if position.minibatches == 0 and not position.evaluations:
@@ -122,7 +132,7 @@ class _Session:
         else:
             self.events.write("resume", position=position.minibatches)
         for batch in self.stream.batches(position.minibatches):
-            info = self._learn(batch.images, batch.ids)
+            info = self.learner.partial_fit(batch.images, ids=batch.ids)
             position.minibatches += 1
             self._record(info, batch.task)
             if position.minibatches in ends:
@@ -137,18 +147,15 @@ class _Session:
         checkpoint.replace_file(self.folder / METRICS, json.dumps(metrics, indent=1).encode())
         return metrics
 
-    def _learn(self, images: Any, ids: Any) -> Info:
+    def run(self) -> dict[str, Any] | None:
+        """Go to the end or the next stop; a loss or weights that are not finite are recorded before they are raised."""
         try:
-            return self.learner.partial_fit(images, ids=ids)
+            return self._go()
         except NonFiniteLoss as error:
             self.events.write("non-finite-loss", position=self.position.minibatches, ids=error.ids, message=str(error))
-            last = max((path.name for path in _good_checkpoints(self.folder)), default=None)
-            kept = (
-                f"the last good checkpoint is {self.folder / CHECKPOINTS / last}"
-                if last
-                else "no checkpoint was made yet"
-            )
-            raise NonFiniteLoss(f"{error} {kept[0].upper()}{kept[1:]}.", error.ids) from None
+            last = max(_whole_checkpoints(self.folder), default=None)
+            kept = f"The last good checkpoint is {last}." if last else "No checkpoint was made yet."
+            raise NonFiniteLoss(f"{error} {kept}", error.ids) from None
 
     def _record(self, info: Info, task: int) -> None:
         memory = self.learner.memory
@@ -169,6 +176,7 @@ class _Session:
 
     def _evaluate(self, experience: int) -> None:
         options, position = self.settings.evaluate, self.position
+        self.learner.require_finite()
         result = evaluate(
             self.learner,
             self.benchmark,
@@ -216,21 +224,31 @@ class _Session:
         position = self.position
         folder = self.folder / CHECKPOINTS / f"{position.minibatches:08d}"
         position.seconds, self.started = self._seconds(), time.perf_counter()
-        position.events = self.events.size
+        position.events = self.events.sync()
         self.learner.save(folder, {"position": asdict(position)})
-        for old in sorted(_good_checkpoints(self.folder), reverse=True)[self.settings.checkpoint.keep :]:
+        for old in sorted(_whole_checkpoints(self.folder), reverse=True)[self.settings.checkpoint.keep :]:
             shutil.rmtree(old)
 
     def _restore(self, device: str) -> tuple[Learner, Position]:
         """The newest checkpoint that is whole, or the beginning; damaged ones are named and passed over."""
         settings = self.settings
-        found = sorted(_good_checkpoints(self.folder), reverse=True)
+        found = sorted(_whole_checkpoints(self.folder), reverse=True)
+        damaged = []
         for folder in found:
             try:
                 tensors, facts = checkpoint.read(folder)
-                return Learner.restore(tensors, facts, device=device), Position(**facts["extra"]["position"])
+                learner, position = (
+                    Learner.restore(tensors, facts, device=device),
+                    Position(**facts["extra"]["position"]),
+                )
             except (CheckpointError, KeyError, TypeError) as error:
                 self.progress.warn(f"{folder} is passed over: {error}")
+                damaged.append(folder)
+                continue
+            self._require_same_settings(learner)
+            for other in damaged:  # out of the way, or it would count as one of the last good ones
+                shutil.rmtree(other)
+            return learner, position
         if found:
             raise CheckpointError(f"no checkpoint of {self.folder} can be read; start again in another folder.")
         learner = Learner(
@@ -242,9 +260,16 @@ class _Session:
         )
         return learner, Position()
 
+    def _require_same_settings(self, learner: Learner) -> None:
+        wanted = (self.settings.learner(), self.settings.seed, self.settings.stream.image_size)
+        if (learner.settings, learner.seed, learner.image_size) != wanted:
+            raise RunFolderError(
+                f"{self.folder / SETTINGS} is not what this run was started with; put it back or start another run."
+            )
 
-def _good_checkpoints(folder: Path) -> list[Path]:
-    """Checkpoint folders whose writing came to its end."""
+
+def _whole_checkpoints(folder: Path) -> list[Path]:
+    """Checkpoint folders whose writing came to its end; whether they are still good shows when they are read."""
     return [path.parent for path in (folder / CHECKPOINTS).glob(f"*/{checkpoint.MANIFEST}")]
 
 
