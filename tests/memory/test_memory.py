@@ -104,6 +104,12 @@ def test_top_are_the_highest_values_outside_the_given_slots() -> None:
     assert len(memory.top(5, "loss", outside=torch.arange(8))) == 0
 
 
+def test_of_equal_values_top_takes_the_older_first() -> None:
+    memory = filled()
+    memory.store["loss"].fill_(1.0)
+    assert memory.top(3, "loss", outside=torch.tensor([0])).tolist() == [1, 2, 3]
+
+
 def test_the_table_has_a_row_a_filled_slot_and_is_a_copy() -> None:
     memory = filled(capacity=20, n=6)
     table = memory.table()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ocssl.angles import unit
 from ocssl.memory.draw import Draw
-from ocssl.memory.keep import REFUSED, Keep
+from ocssl.memory.keep import REFUSED, Keep, lowest
 from ocssl.memory.store import Store
 
 Statistics = Mapping[str, Tensor]  # column name -> one row a sample, detached
@@ -100,10 +100,10 @@ class Memory:
         return torch.cat([torch.where(torch.isin(filling, slots), REFUSED, filling), slots])
 
     def top(self, k: int, column: str, outside: Tensor) -> Tensor:
-        """The k slots with the highest values of a column, those in `outside` excepted; fewer if there are fewer."""
-        values = self.store.scratch(0).copy_(self.store[column])
-        values[outside] = -torch.inf
-        return values.topk(min(k, len(self) - len(outside))).indices
+        """The k slots with the highest values of a column, those in `outside` excepted; of equals the older first."""
+        values = self.store.scratch(0).copy_(self.store[column]).neg_()
+        values[outside] = torch.inf
+        return lowest(values, self.store["born"], min(k, len(self) - len(outside)))
 
     def table(self) -> dict[str, Any]:
         """The scalar columns as numpy arrays, one row a filled slot: id, loss, angle, draws, born."""

@@ -24,10 +24,12 @@ def run_side_by_side(folders: dict[str, Path], bars: Bars, stop: Stop) -> bool:
     diaries = {name: _Diary(folder / EVENTS) for name, folder in folders.items()}
     running = {name: _start(folder) for name, folder in folders.items()}
     processes = list(running.values())
+    asked = False
     try:
         while running:
-            if stop:
-                _stop(processes)
+            if stop and not asked:
+                _terminate(processes)
+                asked = True
             time.sleep(POLL)
             ended = {name: process for name, process in running.items() if process.poll() is not None}
             for name in running:
@@ -39,7 +41,8 @@ def run_side_by_side(folders: dict[str, Path], bars: Bars, stop: Stop) -> bool:
                 if process.returncode and not stop:
                     raise OcsslError(f"the run {folders[name]} failed: {errors.strip() or process.returncode}")
     finally:
-        _stop(processes)
+        if not asked:
+            _terminate(processes)
         for process in processes:
             process.wait()
     return not stop
@@ -52,12 +55,11 @@ def _start(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=one_thread, start_new_session=True, **pipes)
 
 
-def _stop(processes: list[subprocess.Popen[str]]) -> None:
-    """Ask each process that still runs, once, to finish its step and save."""
+def _terminate(processes: list[subprocess.Popen[str]]) -> None:
+    """Ask the processes that still run to finish their step and save; asked twice they would not."""
     for process in processes:
-        if process.poll() is None and not getattr(process, "asked", False):
+        if process.poll() is None:
             process.terminate()
-            process.asked = True  # type: ignore[attr-defined]
 
 
 class _Diary:
