@@ -18,7 +18,6 @@ SMALL: dict[str, Any] = {
     "encoder.name": "resnet10",
     "encoder.width": 2,
     "objective.projection": 16,
-    "objective.bottleneck": 8,
     "memory.capacity": 24,
     "schedule.passes": 2,
     "schedule.batch": 16,

@@ -6,7 +6,6 @@ same angle, is accurate to the last bit for nearly equal vectors, and its gradie
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Literal
 
 import torch
@@ -41,7 +40,8 @@ def view_angle(features: Tensor, pairs: Literal["all", "distinct"] = "all") -> T
     if views < 2:
         return features.new_zeros(features.shape[1], dtype=torch.float32)
     rows = features.float()
-    total = torch.stack([angle_between(rows[i], rows[j]) for i, j in combinations(range(views), 2)]).sum(0)
+    first, second = torch.triu_indices(views, views, offset=1)
+    total = angle_between(rows[first], rows[second]).sum(0)
     ordered = views * views if pairs == "all" else views * (views - 1)
     return 2 * total / ordered
 

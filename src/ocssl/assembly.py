@@ -13,26 +13,26 @@ from ocssl.errors import SettingError, unknown
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective
 from ocssl.registry import Registry
-from ocssl.settings import LearnerSettings, MemorySettings
+from ocssl.settings import LearnerSettings, ObjectiveSettings
 from ocssl.terms import TERMS, Term
-from ocssl.weights import initialise, quietly
+from ocssl.weights import generator_for, initialise, quietly
 
 
 def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The settings table with the options of all its parts written out, so that a record of it says everything."""
-    objective, memory = tree["objective"], tree["memory"]
+    objective, memory = dict(tree["objective"]), tree["memory"]
     rules: dict[str, Registry[Any]] = {memory["keep"]: KEEPS, memory["draw"]: DRAWS}
     options = {name: registry.complete(name, memory["rules"].get(name)) for name, registry in rules.items()}
     return {
         **tree,
-        "objective": {"name": objective["name"], **OBJECTIVES.complete(objective["name"], _others(objective))},
+        "objective": {**objective, **OBJECTIVES.complete(objective["name"], _others(objective))},
         "terms": {name: TERMS.complete(name, given) for name, given in tree["terms"].items()},
         "memory": {**memory, "rules": {**memory["rules"], **{name: o for name, o in options.items() if o}}},
     }
 
 
 def _others(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if key != "name"}
+    return {key: value for key, value in table.items() if key not in ObjectiveSettings.model_fields}
 
 
 def usable_device(name: str | torch.device) -> torch.device:
@@ -48,10 +48,25 @@ def usable_device(name: str | torch.device) -> torch.device:
     return device
 
 
-def build_terms(settings: LearnerSettings) -> dict[str, Term]:
-    """The terms that a recipe names; weight 0 turns one off."""
-    built = {name: TERMS.build(name, options) for name, options in settings.terms.items()}
-    return {name: term for name, term in built.items() if term.weight > 0}
+def build_terms(settings: LearnerSettings, objective: Objective, seed: int) -> dict[str, Term]:
+    """The terms that a recipe names, by name; weight 0 turns one off."""
+    terms: dict[str, Term] = {}
+    with quietly():
+        for name, options in settings.terms.items():
+            term = TERMS.build(name, options, objective)
+            if term.weight > 0:
+                initialise(term, generator_for(seed, f"terms.{name}"))
+                term.begin(objective)
+                terms[name] = term
+    for name, term in terms.items():
+        if term.boundaries and not settings.schedule.boundaries:
+            raise SettingError(
+                f"term {name!r} must be told where an experience ends: set schedule.boundaries=true, "
+                "if the setting that you study allows it."
+            )
+    if not terms and objective.per_sample == "none":
+        raise SettingError(f"objective {settings.objective.name!r} has no loss and no term has one: nothing to learn.")
+    return terms
 
 
 def build_objective(
@@ -64,32 +79,56 @@ def build_objective(
             encoder = ENCODERS.build(choice.name, {"width": choice.width, "stem": choice.stem}, image_size)
             initialise(encoder, generator)
         dimension = feature_dimension(encoder, image_size)
-        objective = OBJECTIVES.build(settings.objective.name, settings.objective.model_extra, encoder, dimension)
+        chosen = settings.objective
+        objective = OBJECTIVES.build(chosen.name, chosen.model_extra, encoder, dimension, chosen.projection)
     for name, head in objective.named_children():
         if name != "encoder":
             initialise(head, generator)
+    objective.begin()
     return objective
 
 
 def build_memory(
-    settings: MemorySettings,
+    settings: LearnerSettings,
     image_size: int,
-    vectors: Mapping[str, int],
+    objective: Objective,
     terms: Mapping[str, Term],
     generator: torch.Generator,
     device: torch.device,
 ) -> Memory:
-    """The memory with those vector columns, of all that could be stored, that a rule or term reads."""
-    for rule, options in settings.rules.items():  # also those of rules that are not in use
+    """The memory with those columns, of all that could be stored, that a rule or term reads."""
+    chosen = settings.memory
+    for rule, options in chosen.rules.items():  # also those of rules that are not in use
         if rule not in KEEPS and rule not in DRAWS:
             raise unknown("rule in setting memory.rules:", rule, [*KEEPS, *DRAWS])
         (KEEPS if rule in KEEPS else DRAWS).build(rule, options)
-    keep = KEEPS.build(settings.keep, settings.rules.get(settings.keep))
-    draw = DRAWS.build(settings.draw, settings.rules.get(settings.draw))
-    needs = keep.needs.union(draw.needs, *(term.needs for term in terms.values()))
-    stored = {name: length for name, length in vectors.items() if name in needs}
+    keep = KEEPS.build(chosen.keep, chosen.rules.get(chosen.keep))
+    draw = DRAWS.build(chosen.draw, chosen.rules.get(chosen.draw))
+    needs = {f"memory.keep {chosen.keep!r}": keep.needs, f"memory.draw {chosen.draw!r}": draw.needs}
+    needs |= {f"term {name!r}": term.needs for name, term in terms.items()}
+    if chosen.capacity:
+        _require_losses(settings.objective.name, objective, needs)
+        if draw.weighs() and objective.per_sample != "exact":
+            raise SettingError(
+                f"memory.draw {chosen.draw!r} weighs the loss of each sample, and objective "
+                f"{settings.objective.name!r} trains one number for the whole batch; turn its weights off."
+            )
+    vectors = {
+        "feature": objective.dimension if chosen.space == "encoder" else objective.projection,
+        "projected": objective.projection,
+    }
+    columns = {name: length for name, length in vectors.items() if any(name in names for names in needs.values())}
+    columns |= keep.columns(chosen.capacity)
     try:
-        store = Store(settings.capacity, (3, image_size, image_size), stored, device)
+        store = Store(chosen.capacity, (3, image_size, image_size), columns, device)
     except (RuntimeError, MemoryError):
-        raise SettingError(f"memory.capacity is {settings.capacity}: this machine cannot hold so many slots.") from None
-    return Memory(store, keep, draw, generator, ema=settings.ema, unit_vectors=settings.mean == "unit")
+        raise SettingError(f"memory.capacity is {chosen.capacity}: this machine cannot hold so many slots.") from None
+    return Memory(store, keep, draw, generator, ema=chosen.ema, unit_vectors=chosen.mean == "unit")
+
+
+def _require_losses(name: str, objective: Objective, needs: Mapping[str, frozenset[str]]) -> None:
+    ranking = [part for part, columns in needs.items() if "loss" in columns]
+    if ranking and objective.per_sample == "none":
+        raise SettingError(
+            f"{ranking[0]} goes by the loss of each sample, and objective {name!r} has none; choose another of either."
+        )

@@ -22,7 +22,6 @@ METHODS = ("er-reservoir", "er-fifo", "solar")
 COMMON: dict[str, Any] = {  # the synthetic benchmark, scaled down until three methods fit in two minutes
     "encoder.width": 8,
     "objective.projection": 256,
-    "objective.bottleneck": 64,
     "memory.capacity": 200,
     "schedule.passes": 8,
     "stream.train": 60,

@@ -14,11 +14,14 @@ from torch import Tensor, nn
 
 from ocssl import checkpoint, recipes
 from ocssl.assembly import build_memory, build_objective, build_terms, usable_device
-from ocssl.errors import CheckpointError, NonFiniteLoss
+from ocssl.context import LearnerContext
+from ocssl.errors import CheckpointError, NonFiniteLoss, SettingError
 from ocssl.images import as_ids, as_images
+from ocssl.join import Join
 from ocssl.objectives import Output
 from ocssl.settings import LearnerSettings, validate, whole
 from ocssl.statistics import effective_rank, measure, spread
+from ocssl.terms import Step
 from ocssl.views import Views
 from ocssl.weights import evaluating, generator_for, single_sample
 
@@ -68,18 +71,17 @@ class Learner:
         self.steps = 0
         self.seen = 0
         self.own_encoder = encoder is not None
-        self.terms = build_terms(settings)
         self.views = Views(settings.views, image_size)
         self._view_generator = generator_for(seed, "views")
+        self.join = Join(settings.schedule, generator_for(seed, "join"))
         self.objective = build_objective(settings, image_size, encoder, generator_for(seed, "weights"))
-        self.objective.train()
-        self.objective.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        encoder_space = settings.memory.space == "encoder"
-        vectors = {"feature": self.objective.dimension if encoder_space else self.objective.projection}
+        self.terms = build_terms(settings, self.objective, seed)
+        self.network = nn.ModuleDict({"objective": self.objective, "terms": nn.ModuleDict(self.terms)}).train()
+        self.network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.memory = build_memory(
-            settings.memory, image_size, vectors, self.terms, generator_for(seed, "memory"), self.device
+            settings, image_size, self.objective, self.terms, generator_for(seed, "memory"), self.device
         )
-        self._parameters = {n: p for n, p in self.objective.named_parameters() if p.requires_grad}
+        self._parameters = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
         options = settings.optimizer
         self._optimizer = torch.optim.SGD(
             self._parameters.values(), options.lr, options.momentum, weight_decay=options.weight_decay
@@ -101,44 +103,56 @@ class Learner:
         return self._info(history, out)
 
     def _fit_minibatch(self, stream: Tensor, stream_ids: Tensor, history: list[dict[str, Tensor]]) -> Output:
-        schedule = self.settings.schedule
+        schedule, memory = self.settings.schedule, self.memory
+        context = self._context(stream)
+        if schedule.admit == "before":
+            memory.insert(stream, stream_ids, self._glance(stream), context)
         for p in range(schedule.passes):
-            fresh = len(stream) if p == 0 or schedule.stream_in == "all" or not len(self.memory) else 0
-            replay = self.memory.draw(self._replay_size(fresh))
+            fresh = len(stream) if self._has_stream(p) else 0
+            replay = memory.draw(self.join.wanted(fresh, len(memory)), context)
             batch = torch.cat([stream[:fresh], replay.images])  # stream rows first
-            ids = torch.cat([stream_ids[:fresh], replay.ids])
-            out = self._forward(self.views(batch, self._view_generator))
-            measured = measure(out, self.settings.memory)
-            loss = out.loss.mean()
-            signals = {"ssl": loss.detach()}
-            for name, term in self.terms.items():
-                penalty = term(measured, replay, self.memory)
-                loss = loss + term.weight * penalty.loss
-                signals[name] = penalty.loss.detach()
-                signals |= {f"{name}.{key}": value for key, value in penalty.signals.items()}
-            self._step(loss, out.loss, ids)
+            views, replay = self.join(self._see(batch), fresh, replay)
+            with single_sample(self.network, alone=views.shape[1] == 1):
+                out: Output = self.objective(views)
+                step = Step(p, fresh, views, replay, out, measure(out, self.settings.memory), self.objective, memory)
+                loss = out.total(torch.cat([replay.weight.new_ones(fresh), replay.weight]))
+                signals = {"ssl": loss.detach()}
+                for name, term in self.terms.items():
+                    penalty = term(step)
+                    loss = loss + term.weight * penalty.loss
+                    signals[name] = penalty.loss.detach()
+                    signals |= {f"{name}.{key}": value for key, value in penalty.signals.items()}
+            self._step(loss, out.loss, torch.cat([stream_ids[:fresh], replay.ids]))
             history.append({"loss": loss.detach(), **signals})
-            self.memory.refresh(replay, measured.rows(slice(fresh, None)))
+            memory.refresh(replay, step.measured.rows(slice(fresh, None)))
             if fresh:
-                arrived = measured.rows(slice(0, fresh))
-            if p == (0 if schedule.admit == "first" else schedule.passes - 1):
-                self.memory.insert(stream, stream_ids, arrived)
+                arrived = step.measured.rows(slice(0, fresh))
+            if (p == 0 and schedule.admit == "first") or (p == schedule.passes - 1 and schedule.admit == "last"):
+                memory.insert(stream, stream_ids, arrived, context)
         self.seen += len(stream)
         return out
 
     # -----------------------------------------------------------------------------------------------------------------
 
-    def _replay_size(self, fresh: int) -> int:
-        wanted = self.settings.schedule.batch - fresh
-        waits = self.settings.schedule.short == "wait" and fresh > 0 and len(self.memory) <= wanted
-        return 0 if waits else wanted
+    def _has_stream(self, p: int) -> bool:
+        """Whether pass p contains the stream samples; an empty memory leaves nothing else."""
+        wanted = self.settings.schedule.stream_in
+        return wanted == "all" or (wanted == "first" and p == 0) or not len(self.memory)
 
-    def _forward(self, views: Tensor) -> Output:
-        if views.shape[1] > 1:
-            out: Output = self.objective(views)
-            return out
-        with single_sample(self.objective):
-            return self.objective(views)  # type: ignore[no-any-return]
+    def _see(self, images: Tensor) -> Tensor:
+        return self.views(images, self._view_generator, self.objective.views)
+
+    @torch.no_grad()
+    def _glance(self, images: Tensor) -> dict[str, Tensor]:
+        """Statistics of images before any training on them: as they are, in eval mode, nothing remembered."""
+        plain = self.views.plain(images)
+        with evaluating(self.objective):
+            out = self.objective(plain.expand(self.objective.views, *plain.shape))
+        return measure(out, self.settings.memory).rows(slice(None))
+
+    def _context(self, stream: Tensor) -> LearnerContext:
+        lr = self.settings.optimizer.lr
+        return LearnerContext(self.objective, self.views, self._view_generator, stream, lr)
 
     def _step(self, loss: Tensor, losses: Tensor, ids: Tensor) -> None:
         """One SGD step; a loss that is not finite is refused before any weight changes."""
@@ -148,6 +162,19 @@ class Learner:
         loss.backward()
         self._optimizer.step()
         self.steps += 1
+        self.objective.after_step()
+        for term in self.terms.values():
+            term.after_step(self.objective)
+
+    def boundary(self) -> None:
+        """Say that an experience has ended. Only recipes with `schedule.boundaries` may know; others refuse."""
+        if not self.settings.schedule.boundaries:
+            raise SettingError(
+                f"method {self.method!r} is not to know where an experience ends; offline recipes set "
+                "schedule.boundaries=true."
+            )
+        for term in self.terms.values():
+            term.boundary(self.objective)
 
     def _info(self, history: list[dict[str, Tensor]], out: Output) -> Info:
         mean = {key: float(torch.stack([h[key] for h in history]).mean()) for key in history[0]}
@@ -163,11 +190,17 @@ class Learner:
             terms=mean,
         )
 
+    @property
+    def encoder(self) -> nn.Module:
+        """The network that is evaluated and kept."""
+        own = [term.evaluated() for term in self.terms.values()]
+        return next((encoder for encoder in own if encoder is not None), self.objective.encoder)
+
     @torch.no_grad()
     def transform(self, images: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Features of images, float32 [n, d]: the encoder in eval mode. The learner stays as it is."""
         images = as_images(images, self.image_size)
-        encoder = self.objective.encoder
+        encoder = self.encoder
         with evaluating(encoder):
             blocks = [encoder(self.views.plain(block.to(self.device))).float().cpu() for block in images.split(BLOCK)]
         features: np.ndarray[Any, np.dtype[np.float32]] = torch.cat(blocks).numpy()
@@ -182,7 +215,7 @@ class Learner:
 
     def require_finite(self) -> None:
         """Refuse to go on from weights that have diverged."""
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in self.objective.state_dict().values()):
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in self.network.state_dict().values()):
             raise NonFiniteLoss(
                 f"the weights after step {self.steps} are not finite: not saved; try a lower optimizer.lr.",
                 [],
@@ -210,13 +243,14 @@ class Learner:
 
     def tensors(self) -> dict[str, Tensor]:
         """The part of the state that is tensors: network, momentum, memory and random generators."""
-        found = {f"network.{name}": tensor for name, tensor in self.objective.state_dict().items()}
+        found = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
         for name, parameter in self._parameters.items():
             momentum = self._optimizer.state[parameter].get("momentum_buffer")
             if momentum is not None:
                 found[f"momentum.{name}"] = momentum
         found |= {f"memory.{name}": tensor for name, tensor in self.memory.state().items()}
         found["generator.views"] = self._view_generator.get_state()
+        found["generator.join"] = self.join.generator.get_state()
         return found
 
     @classmethod
@@ -251,12 +285,13 @@ class Learner:
         def under(prefix: str) -> dict[str, Tensor]:
             return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
-        self.objective.load_state_dict(under("network."))
+        self.network.load_state_dict(under("network."))
         for name, momentum in under("momentum.").items():
             parameter = self._parameters[name]
             self._optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
         self.memory.load_state(under("memory."))
         self._view_generator.set_state(tensors["generator.views"])
+        self.join.generator.set_state(tensors["generator.join"])
 
 
 def _non_finite(losses: Tensor, ids: Tensor, steps: int) -> NonFiniteLoss:

@@ -17,6 +17,7 @@ from ocssl.errors import SettingError, unknown
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Size = Annotated[int, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0)]
 Triple = tuple[float, float, float]
 
 
@@ -49,6 +50,7 @@ class ObjectiveSettings(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str = "simsiam"
+    projection: Size = Field(2048, description="length of what the projector makes of the features")
 
 
 class MemorySettings(Section):
@@ -72,11 +74,28 @@ class ScheduleSettings(Section):
     passes: int = Field(6, ge=1, description="optimizer steps a stream minibatch")
     batch: int = Field(138, ge=1, description="samples a step, stream and replay together")
     stream_batch: int = Field(10, ge=1, description="stream samples that arrive together; more than `batch` are cut up")
-    stream_in: Literal["first", "all"] = Field("all", description="passes that contain the stream samples")
-    admit: Literal["first", "last"] = Field("last", description="the pass after which stream samples enter the memory")
+    stream_in: Literal["first", "all", "none"] = Field("all", description="passes that contain the stream samples")
+    admit: Literal["before", "first", "last"] = Field(
+        "last", description="when stream samples enter the memory: before the passes, after the first or the last"
+    )
     short: Literal["partial", "wait"] = Field(
         "partial", description="while the memory holds less than a draw asks for: replay what there is, or nothing"
     )
+    mix: Weight = Field(
+        0.0,
+        description="0: stream and replayed rows side by side; a > 0: each stream row is mixed with a replayed one, "
+        "in a share drawn from Beta(a, a)",
+    )
+    boundaries: bool = Field(False, description="offline methods: the learner is told where an experience ends")
+
+    @model_validator(mode="after")
+    def _measured_before_admitted(self) -> ScheduleSettings:
+        if self.stream_in == "none" and self.admit != "before":
+            raise ValueError(
+                f"schedule.stream_in is none, so that stream samples must enter the memory before the passes: "
+                f"schedule.admit must be before, not {self.admit}"
+            )
+        return self
 
 
 class OptimizerSettings(Section):
@@ -133,6 +152,7 @@ class StreamSettings(BaseModel):
     fraction: float = Field(1.0, gt=0, le=1, description="part of each class's training images that is used")
     order: Literal["class", "iid"] = Field("class", description="classes one group after another, or all mixed")
     validation: float = Field(0.1, ge=0, lt=1, description="share of training images held out for the probe")
+    epochs: int = Field(1, ge=1, description="times that each experience is gone through; above 1 it is not online")
     drop_last: bool = Field(True, description="leave out the incomplete last minibatch of an experience")
     data_seed: int = Field(42, description="seed of splits and class order, the same for every run seed")
 

@@ -19,18 +19,28 @@ class Measured:
     loss: Tensor  # [B]
     feature: Tensor  # [B, D] mean over views
     angle: Tensor  # [B] radians
+    projected: Tensor  # [B, P] mean over views of the projections
 
     def rows(self, part: slice) -> dict[str, Tensor]:
         """Detached columns of some rows, as the memory stores them."""
-        return {name: getattr(self, name)[part].detach() for name in ("loss", "feature", "angle")}
+        return {name: getattr(self, name)[part].detach() for name in ("loss", "feature", "angle", "projected")}
 
 
 def measure(output: Output, settings: MemorySettings) -> Measured:
     """Mean feature and angle of each sample over its views, in the space that the settings name."""
     with torch.autocast(output.loss.device.type, enabled=False):
-        views = (output.features if settings.space == "encoder" else output.projected).float()  # [V, B, D]
-        feature = unit(unit(views).mean(0)) if settings.mean == "unit" else views.mean(0)
-        return Measured(output.loss.float(), feature, view_angle(views, settings.angle))
+        features, projected = output.features.float(), output.projected.float()
+        views = features if settings.space == "encoder" else projected  # [V, B, D]
+        mean = _unit_mean if settings.mean == "unit" else _mean
+        return Measured(output.loss.float(), mean(views), view_angle(views, settings.angle), mean(projected))
+
+
+def _mean(views: Tensor) -> Tensor:
+    return views.mean(0)
+
+
+def _unit_mean(views: Tensor) -> Tensor:
+    return unit(unit(views).mean(0))
 
 
 def spread(features: Tensor) -> Tensor:

@@ -49,9 +49,9 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def single_sample(module: nn.Module) -> Iterator[None]:
+def single_sample(module: nn.Module, alone: bool = True) -> Iterator[None]:
     """Batch norm by running statistics for a while: one sample alone has no batch statistics."""
-    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
+    norms = [m for m in batch_norms(module) if m.training] if alone else []
     for norm in norms:
         norm.eval()
     try:
@@ -59,3 +59,21 @@ def single_sample(module: nn.Module) -> Iterator[None]:
     finally:
         for norm in norms:
             norm.train()
+
+
+@contextmanager
+def frozen_statistics(module: nn.Module) -> Iterator[None]:
+    """Batch norm in train mode uses the statistics of the batch for a while, but remembers none of them."""
+    norms = [m for m in batch_norms(module) if m.track_running_stats]
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True
+
+
+def batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    """All batch norm layers of a network."""
+    return [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]

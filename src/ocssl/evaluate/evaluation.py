@@ -44,12 +44,12 @@ def evaluate(learner: Learner, benchmark: Benchmark, probe: str, samples: int, v
 def latent(learner: Learner, images: Tensor, views: int, generator: torch.Generator) -> tuple[float, float]:
     """Deviation (projector space) and share of overlapping pairs (encoder space) over random views, in eval mode."""
     deviations, means, angles = [], [], []
-    objective = learner.objective
-    with evaluating(objective):
+    encoder, projector = learner.encoder, learner.objective.projector
+    with evaluating(learner.network):
         for block in images.split(IMAGES_AT_ONCE):
             batch = learner.views(block.to(learner.device), generator, views).flatten(0, 1)  # [V b, 3, S, S]
-            encoded = objective.encoder(batch).float()
-            projected = objective.projector(encoded).float()
+            encoded = encoder(batch).float()
+            projected = projector(encoded).float()
             by_sample = encoded.unflatten(0, (views, -1)).transpose(0, 1)  # [b, V, D]
             deviations.append(
                 torch.as_tensor(deviation(projected.unflatten(0, (views, -1)).transpose(0, 1), per_sample=True))

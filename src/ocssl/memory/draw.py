@@ -7,24 +7,33 @@ are drawn. That has the distribution of drawing one by one with probabilities w 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from ocssl.memory.context import Context
 from ocssl.memory.store import Store
 from ocssl.registry import Registry
 from ocssl.settings import Positive
 
 
-class Draw(Protocol):
+class Draw:
     """The paper's extract policy."""
 
-    needs: ClassVar[frozenset[str]]  # columns of the store that it reads
+    needs: ClassVar[frozenset[str]] = frozenset()  # columns of the store that it reads
 
-    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         """n distinct filled slots, 0 <= n <= len(store)."""
-        ...
+        raise TypeError(f"{type(self).__name__} does not define pick")
+
+    def weighs(self) -> bool:
+        """Whether drawn samples have weights other than 1 in the loss."""
+        return False
+
+    def weigh(self, store: Store, slots: Tensor) -> Tensor:
+        """The weights of drawn samples in the loss: [n]."""
+        return torch.ones(len(slots), device=slots.device)
 
 
 DRAWS: Registry[Draw] = Registry("draw rule")
@@ -32,18 +41,18 @@ DRAWS: Registry[Draw] = Registry("draw rule")
 
 @DRAWS.add("uniform")
 @dataclass(kw_only=True)
-class Uniform:
+class Uniform(Draw):
     """Every slot with the same probability."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         return first_to_finish(store, None, n, generator)
 
 
 @DRAWS.add("least-drawn")
 @dataclass(kw_only=True)
-class LeastDrawn:
+class LeastDrawn(Draw):
     """Slots replayed less often are likelier: Softmax(-count), counts scaled to [0, 1].
 
     `one-minus-softmax` is the formula of the paper's pseudo-code; with 2,000 slots it is uniform to within 0.06 %.
@@ -54,7 +63,7 @@ class LeastDrawn:
     temperature: Positive = 1.0
     needs: ClassVar[frozenset[str]] = frozenset({"draws"})
 
-    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         logits = min_max(store["draws"], out=store.scratch(0)).div_(self.temperature)
         if self.probability == "softmax":
             logits.neg_()
@@ -65,13 +74,13 @@ class LeastDrawn:
 
 @DRAWS.add("high-loss")
 @dataclass(kw_only=True)
-class HighLoss:
+class HighLoss(Draw):
     """Slots of higher stored loss are likelier: Softmax(loss), losses scaled to [0, 1]."""
 
     temperature: Positive = 1.0
     needs: ClassVar[frozenset[str]] = frozenset({"loss"})
 
-    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         logits = min_max(store["loss"], out=store.scratch(0)).div_(self.temperature)
         return first_to_finish(store, logits, n, generator)
 

@@ -1,32 +1,48 @@
 """Keep rules: which slots of a full memory arriving samples take. A new eviction rule goes here.
 
 The memory fills its free slots by itself and asks a rule only once it is full. A rule answers with one slot for each
-arriving sample, or -1 where it is refused; no slot twice. It reads statistics, never images, and writes nothing.
+arriving sample, or -1 where it is refused; no slot twice. It reads statistics, never images, and `place`
+writes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ocssl.memory.context import Context
 from ocssl.memory.store import Store
 from ocssl.registry import Registry
 
 REFUSED = -1
 
 
-class Keep(Protocol):
-    """The paper's update policy."""
+class Keep:
+    """The paper's update policy. What a rule remembers stands in the store: rules are made anew at every load."""
 
-    needs: ClassVar[frozenset[str]]  # columns that it reads, of the store and of arriving samples
+    needs: ClassVar[frozenset[str]] = frozenset()  # columns that it reads, of the store and of arriving samples
 
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
         """Slots [n] for n arriving samples, REFUSED for those that are not kept."""
-        ...
+        raise TypeError(f"{type(self).__name__} does not define place")
+
+    def columns(self, capacity: int) -> dict[str, int]:
+        """Columns of its own: names, and the length of a row (0: one number)."""
+        return {}
+
+    def annotate(
+        self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator, context: Context | None
+    ) -> dict[str, Tensor]:
+        """Further columns of arriving samples, before free slots are filled and `place` is asked. Images are there to
+        be handed to the context."""
+        return {}
+
+    def note(self, store: Store, slots: Tensor) -> None:
+        """These slots were written or refreshed: bring columns of its own up to date."""
 
 
 KEEPS: Registry[Keep] = Registry("keep rule")
@@ -34,7 +50,7 @@ KEEPS: Registry[Keep] = Registry("keep rule")
 
 @KEEPS.add("fifo")
 @dataclass(kw_only=True)
-class Fifo:
+class Fifo(Keep):
     """The last M samples: a ring in which the newest takes the oldest's slot."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"born"})
@@ -45,7 +61,7 @@ class Fifo:
 
 @KEEPS.add("reservoir")
 @dataclass(kw_only=True)
-class Reservoir:
+class Reservoir(Keep):
     """A uniform sample of all that arrived: the t-th sample comes in with probability M / t, over a random slot."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"born"})
@@ -59,7 +75,7 @@ class Reservoir:
 
 @KEEPS.add("highest-loss")
 @dataclass(kw_only=True)
-class HighestLoss:
+class HighestLoss(Keep):
     """The Deviation-Aware buffer: the lowest stored losses go, and newcomers compete with the rest."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"born", "loss"})
@@ -70,7 +86,7 @@ class HighestLoss:
 
 @KEEPS.add("lowest-loss")
 @dataclass(kw_only=True)
-class LowestLoss:
+class LowestLoss(Keep):
     """The opposite of `highest-loss`, for a sanity check of the paper's appendix: the highest stored losses go."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"born", "loss"})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ocssl.angles import unit
+from ocssl.memory.context import Context
 from ocssl.memory.draw import Draw
 from ocssl.memory.keep import REFUSED, Keep, lowest
 from ocssl.memory.store import Store
@@ -25,9 +26,14 @@ class Replay:
     ids: Tensor  # [n]
     born: Tensor  # [n] arrival numbers: tell later whether a slot still holds the same sample
     images: Tensor  # [n, 3, H, W] uint8
+    weight: Tensor  # [n] in the loss
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    def none(self) -> Replay:
+        """The same with no rows."""
+        return Replay(*(getattr(self, f.name)[:0] for f in fields(self)))
 
 
 class Memory:
@@ -56,16 +62,17 @@ class Memory:
     def __len__(self) -> int:
         return len(self.store)
 
-    def draw(self, n: int) -> Replay:
+    def draw(self, n: int, context: Context | None = None) -> Replay:
         """Replay n samples, or all of them if there are fewer, and count the draws."""
         n = max(0, min(n, len(self)))
         if n:
-            slots = self.draw_rule.pick(self.store, n, self.generator)
+            slots = self.draw_rule.pick(self.store, n, self.generator, context)
         else:
             slots = torch.empty(0, dtype=torch.int64, device=self.store["id"].device)
+        weight = self.draw_rule.weigh(self.store, slots)
         self.store["draws"][slots] += 1
-        columns = (self.store[name][slots] for name in ("id", "born", "image"))
-        return Replay(slots, *columns)
+        ids, born, images = (self.store[name][slots] for name in ("id", "born", "image"))
+        return Replay(slots, ids, born, images, weight)
 
     def refresh(self, replay: Replay, statistics: Statistics) -> None:
         """Move the statistics of replayed slots towards their new values; a slot overwritten since is left alone."""
@@ -78,16 +85,18 @@ class Memory:
                     mixed = unit(mixed)
                 shape = (-1, *[1] * (old.ndim - 1))
                 self.store[name][replay.slots] = torch.where(same.view(shape), mixed, old)
+        self.keep_rule.note(self.store, replay.slots)
 
-    def insert(self, images: Tensor, ids: Tensor, statistics: Statistics) -> Tensor:
+    def insert(self, images: Tensor, ids: Tensor, statistics: Statistics, context: Context | None = None) -> Tensor:
         """Offer new samples: free slots first, then the keep rule decides. Returns their slots, -1 where refused."""
         n = len(images)
         born = torch.arange(self.seen, self.seen + n, device=ids.device)
         rows = {**statistics, "image": images, "id": ids, "born": born}
+        rows |= self.keep_rule.annotate(self.store, rows, self.generator, context)
         self.seen += n
         free = min(n, self.store.capacity - len(self))
         filling = torch.arange(len(self), len(self) + free, device=ids.device)
-        self.store.write(filling, {name: column[:free] for name, column in rows.items()})
+        self._write(filling, {name: column[:free] for name, column in rows.items()})
         if free == n:
             return filling
         if self.store.capacity == 0:
@@ -96,8 +105,12 @@ class Memory:
         arriving = {name: column for name, column in late.items() if name != "image"}  # rules never see pixels
         slots = self.keep_rule.place(self.store, arriving, self.generator)
         kept = slots != REFUSED
-        self.store.write(slots[kept], {name: column[kept] for name, column in late.items()})
+        self._write(slots[kept], {name: column[kept] for name, column in late.items()})
         return torch.cat([torch.where(torch.isin(filling, slots), REFUSED, filling), slots])
+
+    def _write(self, slots: Tensor, rows: Statistics) -> None:
+        self.store.write(slots, rows)
+        self.keep_rule.note(self.store, slots)
 
     def top(self, k: int, column: str, outside: Tensor) -> Tensor:
         """The k slots with the highest values of a column, those in `outside` excepted; of equals the older first."""

@@ -12,8 +12,8 @@ class Store:
     """Columns for `capacity` slots, of which the first `filled` hold samples.
 
     Every store has `image`, `id`, `born` (arrival number, unique), `draws` (times replayed), `loss` and `angle`;
-    `vectors` names further columns, such as the mean feature, with their lengths. Indexing gives the filled part as a
-    view.
+    `vectors` names further columns, such as the mean feature, with their lengths (0: one number a slot). Indexing gives
+    the filled part as a view.
     """
 
     def __init__(
@@ -34,7 +34,8 @@ class Store:
             "angle": torch.zeros(capacity, dtype=torch.float32, device=device),
         }
         for name, length in (vectors or {}).items():
-            self._columns[name] = torch.zeros(capacity, length, dtype=torch.float32, device=device)
+            shape = (capacity, length) if length else (capacity,)
+            self._columns[name] = torch.zeros(shape, dtype=torch.float32, device=device)
         self._scratch = torch.zeros(2, capacity, dtype=torch.float64, device=device)
 
     def __len__(self) -> int:

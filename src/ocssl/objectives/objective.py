@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
+from ocssl.angles import unit
 from ocssl.registry import Registry
 
 
@@ -13,18 +15,27 @@ from ocssl.registry import Registry
 class Output:
     """One forward pass over all views of a batch."""
 
-    loss: Tensor  # [B] one value a sample; its mean is trained
+    loss: Tensor  # [B] one value a sample: rules rank by it, and its mean is trained unless there is a batch loss
     features: Tensor  # [V, B, D] encoder space F
     projected: Tensor  # [V, B, P] projector space P
+    batch_loss: Tensor | None = None  # scalar: what is trained where the loss cannot be split into samples
+
+    def total(self, weight: Tensor) -> Tensor:
+        """What is trained, each sample's loss multiplied by its weight [B]."""
+        return (weight * self.loss).mean() if self.batch_loss is None else self.batch_loss
 
 
 class Objective(nn.Module):
     """An SSL loss with its heads around an encoder: views [V, B, 3, H, W] in, `Output` out. Never touches the memory.
 
-    A subclass takes the encoder and the length of its features, its options as keyword-only arguments, makes its heads
-    and defines `forward`. Each view is a pass of its own, so batch norm statistics are per view.
+    A subclass takes the encoder, the length of its features and that of the projection, its options as keyword-only
+    arguments, makes its heads and defines `forward`. Each view is a pass of its own, so batch norm statistics are per
+    view. `forward` changes nothing but batch norm statistics: what else is to be remembered is done in `after_step`.
     """
 
+    per_sample: ClassVar[Literal["exact", "surrogate", "none"]] = "exact"  # what `Output.loss` is
+    contrastive: ClassVar[bool] = False  # whether the other samples of a batch are negatives
+    views: int = 2  # that it wants of each image
     projector: nn.Module
 
     def __init__(self, encoder: nn.Module, dimension: int, projection: int) -> None:
@@ -35,6 +46,16 @@ class Objective(nn.Module):
 
     def forward(self, views: Tensor) -> Output:
         raise TypeError(f"{type(self).__name__} does not define forward")
+
+    def begin(self) -> None:
+        """Called once, when the initial weights are there."""
+
+    def after_step(self) -> None:
+        """Called after every optimizer step."""
+
+    def distance(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """The objective's own loss between two sets of projections [B, P], the target a constant: scalar."""
+        return (2 - 2 * (unit(prediction.float()) * unit(target.detach().float())).sum(-1)).mean()
 
 
 OBJECTIVES: Registry[Objective] = Registry("objective")

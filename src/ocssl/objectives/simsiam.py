@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl.angles import unit
+from ocssl.objectives.heads import predictor, projector
 from ocssl.objectives.objective import OBJECTIVES, Objective, Output
 from ocssl.settings import Size
 
@@ -16,32 +17,6 @@ def simsiam_loss(p1: Tensor, p2: Tensor, z1: Tensor, z2: Tensor) -> Tensor:
     return -0.5 * ((p1 * z2).sum(-1) + (p2 * z1).sum(-1))
 
 
-def projector(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Three layers with batch norm; the last norm has no affine part, so the bias before it has no effect: frozen."""
-    last = nn.Linear(hidden, outputs)
-    last.bias.requires_grad_(False)
-    return nn.Sequential(
-        nn.Linear(inputs, hidden, bias=False),
-        nn.BatchNorm1d(hidden),
-        nn.ReLU(inplace=True),
-        nn.Linear(hidden, hidden, bias=False),
-        nn.BatchNorm1d(hidden),
-        nn.ReLU(inplace=True),
-        last,
-        nn.BatchNorm1d(outputs, affine=False),
-    )
-
-
-def predictor(width: int, hidden: int) -> nn.Sequential:
-    """Two layers with a bottleneck, no norm at the end."""
-    return nn.Sequential(
-        nn.Linear(width, hidden, bias=False),
-        nn.BatchNorm1d(hidden),
-        nn.ReLU(inplace=True),
-        nn.Linear(hidden, width),
-    )
-
-
 @OBJECTIVES.add("simsiam")
 class SimSiam(Objective):
     """SimSiam: each view predicts the other's projection. Loss in [-1, 1], exact per sample."""
@@ -50,10 +25,10 @@ class SimSiam(Objective):
         self,
         encoder: nn.Module,
         dimension: int,
+        projection: int,
         *,
-        projection: Size = 2048,
         hidden: Size | None = None,  # of the projector; None: as wide as the features
-        bottleneck: Size = 512,  # of the predictor
+        bottleneck: Size | None = None,  # of the predictor; None: a quarter of the projection
     ) -> None:
         super().__init__(encoder, dimension, projection)
         self.projector = projector(dimension, hidden or dimension, projection)

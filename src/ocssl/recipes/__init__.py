@@ -33,7 +33,9 @@ def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) ->
     recipe = _method(method)
     tree: dict[str, Any] = {}
     special: Mapping[str, Any] = {}
-    if benchmark is not None:
+    if benchmark is None:
+        recipe.pop("stream", None)  # what a method asks of its stream is no concern of a learner alone
+    else:
         known = _names("benchmarks")
         if benchmark not in known:
             raise unknown("benchmark", benchmark, known)

@@ -92,7 +92,8 @@ def execute(
 
 def make_stream(benchmark: Benchmark, settings: RunSettings) -> ExperienceStream:
     """The stream that a run learns from."""
-    stream = benchmark.stream(settings.schedule.stream_batch, settings.seed, settings.stream.drop_last)
+    options = settings.stream
+    stream = benchmark.stream(settings.schedule.stream_batch, settings.seed, options.drop_last, options.epochs)
     if not len(stream):
         raise SettingError(
             f"no experience of {benchmark.name} has the {settings.schedule.stream_batch} images of a minibatch; "
@@ -137,6 +138,8 @@ class _Session:
             self._record(info, batch.task)
             if position.minibatches in ends:
                 self._evaluate(ends.index(position.minibatches) + 1)
+                if self.settings.schedule.boundaries and position.minibatches < len(self.stream):
+                    self.learner.boundary()
             if self.stop or position.minibatches % self.settings.checkpoint.every == 0:
                 self._save()
             if self.stop and position.minibatches < len(self.stream):

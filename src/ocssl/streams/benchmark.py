@@ -41,11 +41,13 @@ class Benchmark:
     test: Labelled
     experiences: Sequence[Tensor]  # rows of `train`, experience by experience
 
-    def stream(self, batch: int, seed: int, drop_last: bool = True) -> ExperienceStream:
+    def stream(self, batch: int, seed: int, drop_last: bool = True, epochs: int = 1) -> ExperienceStream:
         """The stream that a run with this seed sees: experiences in fixed order, shuffled inside."""
         train = self.train
         generator = generator_for(seed, "stream")
-        return ExperienceStream(train.images, train.labels, train.ids, self.experiences, batch, generator, drop_last)
+        return ExperienceStream(
+            train.images, train.labels, train.ids, self.experiences, batch, generator, drop_last, epochs
+        )
 
 
 class BenchmarkMaker(Protocol):

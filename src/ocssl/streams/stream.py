@@ -35,7 +35,8 @@ class Stream(Protocol):
 class ExperienceStream:
     """Experiences one after another, each shuffled once and cut into minibatches of one size.
 
-    The incomplete last minibatch of an experience is left out with `drop_last`, as in the paper's setting.
+    The incomplete last minibatch of an experience is left out with `drop_last`, as in the paper's setting. More than
+    one epoch goes through each experience so often, shuffled anew, before the next: for offline methods only.
     """
 
     def __init__(
@@ -47,14 +48,16 @@ class ExperienceStream:
         batch: int,
         generator: torch.Generator,
         drop_last: bool = True,
+        epochs: int = 1,
     ) -> None:
         self._images, self._labels, self._ids = images, labels, ids
         self._cuts: list[tuple[int, Tensor]] = []  # task and rows of every minibatch
         for task, rows in enumerate(experiences):
-            shuffled = rows[torch.randperm(len(rows), generator=generator)]
-            for cut in shuffled.split(batch):
-                if len(cut) == batch or not drop_last:
-                    self._cuts.append((task, cut))
+            for _ in range(epochs):
+                shuffled = rows[torch.randperm(len(rows), generator=generator)]
+                for cut in shuffled.split(batch):
+                    if len(cut) == batch or not drop_last:
+                        self._cuts.append((task, cut))
 
     def __len__(self) -> int:
         return len(self._cuts)

@@ -1,6 +1,6 @@
 """Extra losses beside the objective, one file each."""
 
 from ocssl.terms.overlap import Overlap
-from ocssl.terms.term import TERMS, Penalty, Term
+from ocssl.terms.term import TERMS, Penalty, Step, Term
 
-__all__ = ["TERMS", "Overlap", "Penalty", "Term"]
+__all__ = ["TERMS", "Overlap", "Penalty", "Step", "Term"]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from ocssl.angles import pairwise_angles
-from ocssl.memory import Memory, Replay
-from ocssl.statistics import Measured
-from ocssl.terms.term import TERMS, Penalty
+from ocssl.objectives import Objective
+from ocssl.settings import Size, Weight
+from ocssl.terms.term import TERMS, Penalty, Step, Term
 
 
 def overlap_matrix(feature: Tensor, angle: Tensor, other_feature: Tensor, other_angle: Tensor) -> Tensor:
@@ -21,8 +19,7 @@ def overlap_matrix(feature: Tensor, angle: Tensor, other_feature: Tensor, other_
 
 
 @TERMS.add("overlap")
-@dataclass(kw_only=True)
-class Overlap:
+class Overlap(Term):
     """Positive Overlap of the batch with the k stored samples of highest loss that are not in the batch.
 
     The stored centres and angles are constants; gradients move the batch only. `short` decides while fewer than k slots
@@ -30,14 +27,23 @@ class Overlap:
     views.
     """
 
-    weight: Annotated[float, Field(ge=0)] = 1.0
-    k: Annotated[int, Field(ge=1)] = 500
-    short: Literal["min", "skip"] = "min"
-    detach_angle: bool = False
     needs: ClassVar[frozenset[str]] = frozenset({"loss", "feature", "angle"})
 
-    def __call__(self, measured: Measured, replay: Replay, memory: Memory) -> Penalty:
-        slots = memory.top(self.k, "loss", outside=replay.slots)
+    def __init__(
+        self,
+        objective: Objective,
+        *,
+        weight: Weight = 1.0,
+        k: Size = 500,
+        short: Literal["min", "skip"] = "min",
+        detach_angle: bool = False,
+    ) -> None:
+        super().__init__(objective, weight)
+        self.k, self.short, self.detach_angle = k, short, detach_angle
+
+    def forward(self, step: Step) -> Penalty:
+        measured, memory = step.measured, step.memory
+        slots = memory.top(self.k, "loss", outside=step.replay.slots)
         if len(slots) == 0 or (self.short == "skip" and len(slots) < self.k):
             nothing = measured.loss.new_zeros(())
             return Penalty(nothing, {"active": nothing})

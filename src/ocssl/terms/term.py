@@ -1,15 +1,30 @@
-"""What every term gives back, and the table of their names."""
+"""What a term sees and gives back, and the table of their names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocssl.memory import Memory, Replay
+from ocssl.objectives import Objective, Output
 from ocssl.registry import Registry
 from ocssl.statistics import Measured
+
+
+@dataclass(frozen=True)
+class Step:
+    """All that one optimizer step is made of. Rows of a batch are the stream's first, then the replayed ones."""
+
+    number: int  # of the pass over this stream minibatch, from 0
+    fresh: int  # how many rows are the stream's
+    views: Tensor  # [V, B, 3, H, W] what the network saw
+    replay: Replay  # the other rows: samples drawn from the memory
+    out: Output  # what the objective made of the views
+    measured: Measured  # and what was measured on every sample
+    objective: Objective
+    memory: Memory
 
 
 @dataclass(frozen=True)
@@ -20,13 +35,35 @@ class Penalty:
     signals: dict[str, Tensor] = field(default_factory=dict)
 
 
-class Term(Protocol):
-    """An extra loss on the measured batch; reads the memory, never changes it."""
+class Term(nn.Module):
+    """An extra loss. It reads the step and changes nothing but itself; its own networks are trained with the rest.
 
-    needs: ClassVar[frozenset[str]]  # columns of the memory that it reads
-    weight: float
+    A subclass takes the objective, for the sizes of its spaces, and its options as keyword-only arguments, `weight`
+    among them; weight 0 turns a term off. It defines `forward`.
+    """
 
-    def __call__(self, measured: Measured, replay: Replay, memory: Memory) -> Penalty: ...
+    needs: ClassVar[frozenset[str]] = frozenset()  # columns of the memory that it reads
+    boundaries: ClassVar[bool] = False  # whether it must be told where an experience ends
+
+    def __init__(self, objective: Objective, weight: float) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, step: Step) -> Penalty:
+        raise TypeError(f"{type(self).__name__} does not define forward")
+
+    def begin(self, objective: Objective) -> None:
+        """Called once, when the initial weights are there."""
+
+    def after_step(self, objective: Objective) -> None:
+        """Called after every optimizer step."""
+
+    def boundary(self, objective: Objective) -> None:
+        """Called between two experiences, if the recipe says `schedule.boundaries`."""
+
+    def evaluated(self) -> nn.Module | None:
+        """The encoder that is evaluated and kept, if it is this term's and not the objective's."""
+        return None
 
 
 TERMS: Registry[Term] = Registry("term")

@@ -1,0 +1,190 @@
+"""Contracts of objectives and terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ocssl.checks.contract import global_randomness_untouched, maker, require
+from ocssl.memory import DRAWS, KEEPS, Memory, Store
+from ocssl.objectives import OBJECTIVES, Objective, Output
+from ocssl.settings import MemorySettings
+from ocssl.statistics import measure
+from ocssl.terms import TERMS, Penalty, Step, Term
+
+FEATURES, PROJECTION = 8, 12
+
+
+class _TinyEncoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(48, FEATURES, bias=False), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.layers(x)
+        return features
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    """The part with the same weights every time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return make()
+
+
+def check_objective(part: Any) -> None:
+    """A finite loss a sample that follows the samples' order, gradients into the encoder, an exact state round trip."""
+    generator = torch.Generator().manual_seed(9)
+
+    def make() -> Objective:
+        objective: Objective = _made(lambda: maker(part, OBJECTIVES, _TinyEncoder(), FEATURES, PROJECTION)())
+        objective.begin()
+        return objective
+
+    for batch in (2, 5, 16):
+        objective = make()
+        v = objective.views
+        views = torch.randn(v, batch, 3, 4, 4, generator=generator)
+        kept = views.clone()
+        with global_randomness_untouched("the objective"):
+            out = objective(views)
+        require(isinstance(out, Output), f"forward must return Output, not {type(out).__name__}")
+        require(out.loss.shape == (batch,), f"loss must be [{batch}], one a sample, not {list(out.loss.shape)}")
+        shape = list(out.features.shape)
+        require(shape == [v, batch, FEATURES], f"features must be [{v}, {batch}, {FEATURES}], not {shape}")
+        require(out.projected.shape[:2] == (v, batch), f"projected must be [{v}, {batch}, P]")
+        require(out.projected.shape[2:] == (objective.projection,), "projected must be as wide as `projection` says")
+        require(bool(torch.isfinite(out.loss).all()), "the loss is not finite")
+        require(torch.equal(views, kept), "the objective changes its input")
+        _check_gradients(objective, out)
+    order = torch.randperm(16, generator=generator)
+    straight, permuted = make()(views).loss, make()(views[:, order]).loss
+    require(
+        torch.allclose(straight[order], permuted, atol=1e-5),
+        "the loss of a sample depends on its place in the batch: values are not one a sample",
+    )
+    _check_gradients(make(), make()(torch.zeros(v, 4, 3, 4, 4)), reach=False)
+    _check_state(make, views)
+
+
+def _check_gradients(objective: Objective, out: Output, reach: bool = True) -> None:
+    total = out.total(torch.ones_like(out.loss))
+    require(total.ndim == 0 and bool(torch.isfinite(total)), "what is trained must be one finite number")
+    if objective.per_sample == "none":
+        return
+    total.backward()
+    gradients = [p.grad for p in objective.encoder.parameters()]
+    reached = any(g is not None and bool(g.abs().sum() > 0) for g in gradients)
+    require(reached or not reach, "no gradient reaches the encoder")
+    for name, parameter in objective.named_parameters():
+        finite = parameter.grad is None or bool(torch.isfinite(parameter.grad).all())
+        require(finite, f"the gradient of {name} is not finite")
+
+
+def _check_state(make: Callable[[], Objective], views: Tensor) -> None:
+    """Some steps, then a copy made of the state alone goes on in the same way."""
+    first, second = make(), make()
+    for _ in range(3):
+        first(views)
+        with torch.no_grad():
+            for parameter in first.parameters():
+                if parameter.requires_grad:
+                    parameter.mul_(0.9)
+        first.after_step()
+    second.load_state_dict(first.state_dict())
+    for _ in range(2):
+        same = torch.equal(first(views).loss, second(views).loss)
+        require(same, "state_dict does not hold the whole state")
+        first.after_step()
+        second.after_step()
+
+
+def check_term(part: Any, objective: str = "simsiam") -> None:
+    """A finite scalar loss whose gradient reaches what is trained, memory unchanged, an exact state round trip."""
+    generator = torch.Generator().manual_seed(11)
+
+    def make() -> tuple[Objective, Term]:
+        network = _made(lambda: OBJECTIVES.build(objective, None, _TinyEncoder(), FEATURES, PROJECTION))
+        network.begin()
+        term: Term = _made(lambda: maker(part, TERMS, network)())
+        term.begin(network)
+        return network, term
+
+    met = False
+    for stored, fresh, replayed in ((0, 3, 0), (20, 3, 5), (20, 0, 6), (4, 4, 4), (20, 1, 0)):
+        network, term = make()
+        require(term.weight > 0, "the default weight turns the term off")
+        memory = _filled(stored, generator)
+        for number in range(2):
+            step = _step(network, memory, number, fresh, replayed, generator)
+            before = {name: memory.store[name].clone() for name in memory.store}
+            with global_randomness_untouched("the term"):
+                penalty = term(step)
+            require(isinstance(penalty, Penalty), f"forward must return Penalty, not {type(penalty).__name__}")
+            require(penalty.loss.ndim == 0, f"the loss must be one number, not {list(penalty.loss.shape)}")
+            require(bool(torch.isfinite(penalty.loss)), "the loss is not finite")
+            same = all(torch.equal(memory.store[name], before[name]) for name in memory.store)
+            require(same, "the term writes to the memory")
+            met |= _reaches(penalty, network, term)
+            term.after_step(network)
+            if term.boundaries:
+                term.boundary(network)
+    require(met, "no gradient reaches the encoder")
+    _check_term_state(make, generator)
+
+
+def _reaches(penalty: Penalty, network: Objective, term: Term) -> bool:
+    if not penalty.loss.requires_grad:
+        return False
+    encoder = term.evaluated() or network.encoder
+    weights = [*network.parameters(), *term.parameters()]
+    for parameter in weights:
+        parameter.grad = None
+    penalty.loss.backward()
+    finite = all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in weights)
+    require(finite, "a gradient is not finite")
+    return any(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in encoder.parameters())
+
+
+def _check_term_state(make: Callable[[], tuple[Objective, Term]], generator: torch.Generator) -> None:
+    """Some steps and a boundary, then a copy made of the state alone goes on in the same way."""
+    (network, first), (_, second) = make(), make()
+    memory = _filled(20, generator)
+    steps = [_step(network, memory, number % 2, 3, 5, generator) for number in range(5)]
+    for number, step in enumerate(steps[:3]):
+        first(step)
+        first.after_step(network)
+        if first.boundaries and number == 1:
+            first.boundary(network)
+    second.load_state_dict(first.state_dict())
+    for step in steps[3:]:
+        require(torch.equal(first(step).loss, second(step).loss), "state_dict does not hold the whole state")
+        first.after_step(network)
+        second.after_step(network)
+
+
+def _filled(stored: int, generator: torch.Generator) -> Memory:
+    store = Store(24, (3, 4, 4), {"feature": FEATURES, "projected": PROJECTION})
+    memory = Memory(store, KEEPS.build("fifo"), DRAWS.build("uniform"), torch.Generator().manual_seed(5))
+    rows = {
+        "loss": torch.randn(stored, generator=generator),
+        "angle": torch.rand(stored, generator=generator),
+        "feature": torch.randn(stored, FEATURES, generator=generator),
+        "projected": torch.randn(stored, PROJECTION, generator=generator),
+    }
+    images = torch.randint(0, 256, (stored, 3, 4, 4), generator=generator, dtype=torch.uint8)
+    memory.insert(images, torch.arange(stored), rows)
+    return memory
+
+
+def _step(
+    network: Objective, memory: Memory, number: int, fresh: int, replayed: int, generator: torch.Generator
+) -> Step:
+    replay = memory.draw(replayed)
+    views = torch.randn(network.views, fresh + replayed, 3, 4, 4, generator=generator)
+    with torch.enable_grad():
+        out = network(views)
+    return Step(number, fresh, views, replay, out, measure(out, MemorySettings()), network, memory)
