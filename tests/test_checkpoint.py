@@ -138,7 +138,7 @@ def test_a_learner_refuses_tensors_of_another_shape(tmp_path: Path) -> None:
     learner = small_learner()
     learner.partial_fit(random_images(4))
     tensors, facts = learner.tensors(), learner.facts()
-    for name in ("memory.column.image", "memory.column.loss", "network.projector.0.weight", "generator.views"):
+    for name in ("memory.column.image", "memory.column.loss", "network.objective.projector.0.weight", "generator.views"):
         wrong = {**tensors, name: tensors[name][:, None].repeat(1, 2) if tensors[name].ndim == 1 else tensors[name][:1]}
         checkpoint.write(tmp_path / name, wrong, {**facts, "extra": {}})
         with pytest.raises(CheckpointError, match="does not fit"):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ocssl.checks import ContractError, check_draw, check_keep, check_objective, check_stream
 from ocssl.errors import SettingError
-from ocssl.memory import DRAWS, KEEPS, Store
+from ocssl.memory import DRAWS, KEEPS, Context, Draw, Keep, Store
 from ocssl.objectives import OBJECTIVES, Objective, Output, SimSiam
 from ocssl.settings import StreamSettings
 from ocssl.streams import BENCHMARKS, Batch, ExperienceStream, load_benchmark
@@ -47,7 +47,7 @@ def test_an_unknown_name_is_named_with_the_nearest() -> None:
         check_keep("reservior")
 
 
-class Rule:
+class Rule(Keep):
     needs: ClassVar[frozenset[str]] = frozenset({"born", "loss"})
 
 
@@ -104,7 +104,15 @@ class TooFew(Rule):
         return torch.zeros(0, dtype=torch.int64)
 
 
+class AnnotatesTooMuch(TooFew):
+    def annotate(
+        self, store: Store, arriving: Arriving, generator: torch.Generator, context: Context | None
+    ) -> dict[str, Tensor]:
+        return {"score": torch.zeros(len(arriving["born"]) + 1)}
+
+
 WRONG_KEEPS = [
+    (AnnotatesTooMuch, "one row an arriving"),
     (TwiceTheSame, "two samples"),
     (OutsideTheStore, "outside"),
     (Overwrites, "writes"),
@@ -122,39 +130,52 @@ def test_check_keep_catches(rule: Callable[[], Any], complaint: str) -> None:
         check_keep(rule)
 
 
-class Repeats(Rule):
-    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+class DrawRule(Draw):
+    needs: ClassVar[frozenset[str]] = frozenset({"born", "loss"})
+
+
+class Repeats(DrawRule):
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         return torch.zeros(n, dtype=torch.int64)
 
 
-class AlwaysTheFirst(Rule):
-    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+class AlwaysTheFirst(DrawRule):
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         return torch.arange(n)
 
 
-class Counts(Rule):
-    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+class Counts(DrawRule):
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         slots = torch.randperm(len(store), generator=generator)[:n]
         store["draws"][slots] += 1
         return slots
 
 
-class GlobalPermutation(Rule):
-    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+class GlobalPermutation(DrawRule):
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         return torch.randperm(len(store))[:n]
 
 
-class OneTooMany(Rule):
-    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+class OneTooMany(DrawRule):
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         return torch.randperm(len(store), generator=generator)[: n + 1]
 
 
-class BeyondTheFilled(Rule):
-    def pick(self, store: Store, n: int, generator: torch.Generator) -> Tensor:
+class BeyondTheFilled(DrawRule):
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         return store.capacity - 1 - torch.arange(n)
 
 
+class NegativeWeights(DrawRule):
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
+        return torch.randperm(len(store), generator=generator)[:n]
+
+    def weigh(self, store: Store, slots: Tensor) -> Tensor:
+        return -torch.ones(len(slots))
+
+
 WRONG_DRAWS = [
+    (NegativeWeights, "weigh"),
     (Repeats, "twice"),
     (AlwaysTheFirst, "ever drawn"),
     (Counts, "writes"),
@@ -171,8 +192,8 @@ def test_check_draw_catches(rule: Callable[[], Any], complaint: str) -> None:
 
 
 class Small(SimSiam):
-    def __init__(self, encoder: nn.Module, dimension: int) -> None:
-        super().__init__(encoder, dimension, projection=8, bottleneck=4)
+    def __init__(self, encoder: nn.Module, dimension: int, projection: int) -> None:
+        super().__init__(encoder, dimension, projection, bottleneck=4)
 
 
 class BatchMean(Small):
@@ -210,7 +231,26 @@ class HiddenCounter(Small):
         return Output(out.loss * self.calls, out.features, out.projected)
 
 
+class MemoryOfSteps(Small):
+    steps = 0
+
+    def after_step(self) -> None:
+        self.steps += 1
+
+    def forward(self, views: Tensor) -> Output:
+        out = super().forward(views)
+        return Output(out.loss + self.steps, out.features, out.projected)
+
+
+class WideBatchLoss(Small):
+    def forward(self, views: Tensor) -> Output:
+        out = super().forward(views)
+        return Output(out.loss, out.features, out.projected, batch_loss=out.loss)
+
+
 WRONG_OBJECTIVES = [
+    (MemoryOfSteps, "whole state"),
+    (WideBatchLoss, "one finite number"),
     (BatchMean, "one a sample"),
     (MeanRepeated, "place in the batch"),
     (Detached, "reaches the encoder"),

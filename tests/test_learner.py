@@ -275,9 +275,9 @@ def test_stream_samples_are_in_the_passes_that_the_schedule_says(
     asked: list[int] = []
     draw = learner.memory.draw
 
-    def spy(n: int) -> Any:
+    def spy(n: int, context: Any) -> Any:
         asked.append(16 - n)
-        return draw(n)
+        return draw(n, context)
 
     monkeypatch.setattr(learner.memory, "draw", spy)
     fit(learner, 6, 8)
@@ -442,7 +442,7 @@ def test_wrong_ids_are_refused(ids: Any) -> None:
         ({"memory.keep": "reservior"}, "did you mean 'reservoir'"),
         ({"memory.draw": "unifrom"}, "did you mean 'uniform'"),
         ({"objective.name": "simsiamm"}, "did you mean 'simsiam'"),
-        ({"objective.projecton": 5}, "did you mean 'projection'"),
+        ({"objective.projecton": 5}, "did you mean 'objective.projection'"),
         ({"terms.overlp.weight": 1.0}, "did you mean 'overlap'"),
         ({"terms.overlap.wieght": 1.0}, "did you mean 'weight'"),
         ({"encoder.name": "resnet81"}, "did you mean 'resnet18'"),

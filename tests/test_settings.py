@@ -65,7 +65,7 @@ def test_every_method_resolves_on_every_benchmark_and_survives_toml(
 
 def test_options_of_parts_are_written_out_in_the_record() -> None:
     table = tomllib.loads(to_toml(resolve_run("solar", "synthetic", 0, {})))
-    assert table["objective"] == {"name": "simsiam", "projection": 512, "bottleneck": 128}
+    assert table["objective"] == {"name": "simsiam", "projection": 512}
     assert table["memory"]["rules"]["least-drawn"] == {"probability": "softmax", "temperature": 1.0}
     assert {"weight", "k", "short", "detach_angle"} == table["terms"]["overlap"].keys()
     assert {"classes", "train", "test"} <= table["stream"].keys()

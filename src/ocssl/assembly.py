@@ -80,6 +80,10 @@ def build_objective(
             initialise(encoder, generator)
         dimension = feature_dimension(encoder, image_size)
         chosen = settings.objective
+        known = [*ObjectiveSettings.model_fields, *OBJECTIVES.options(chosen.name)]
+        for key in chosen.model_extra or {}:
+            if key not in known:
+                raise unknown("setting", f"objective.{key}", [f"objective.{name}" for name in known])
         objective = OBJECTIVES.build(chosen.name, chosen.model_extra, encoder, dimension, chosen.projection)
     for name, head in objective.named_children():
         if name != "encoder":
