@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import ocssl
+from ocssl import recipes
 
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
@@ -28,21 +29,27 @@ SMALL_STREAM: dict[str, Any] = {
     "stream.experiences": 2,
     "stream.train": 20,
     "stream.test": 5,
+    "stream.epochs": 1,
+    "stream.drop_last": True,
     "evaluate.probe": "ridge",
     "evaluate.latent_samples": 6,
     "evaluate.latent_views": 2,
 }
-METHODS = ["solar", "er-fifo", "er-reservoir", "finetune"]
+METHODS = list(recipes.methods())
+SMALL_OF: dict[str, dict[str, Any]] = {  # what else must be small, where a recipe has it
+    "solar": {"terms.overlap.k": 6},
+    "cmp": {"objective.patches": 4},
+    "mir": {"memory.rules.mir.candidates": 20},
+    "gss": {"memory.rules.gss.subsets": 3, "memory.rules.gss.subset_size": 3},
+}
 
 
 def small_settings(method: str, **more: Any) -> dict[str, Any]:
-    """Settings for learners that take milliseconds a step."""
-    settings = {**SMALL, **{key.replace("__", "."): value for key, value in more.items()}}
-    if method == "solar":
-        settings["terms.overlap.k"] = 6
-    if method == "finetune":
+    """Settings for learners that take milliseconds a step; a recipe without memory stays without."""
+    settings = {**SMALL, **SMALL_OF.get(method, {})}
+    if recipes.resolve(method, None, {}).get("memory", {}).get("capacity") == 0:
         del settings["memory.capacity"]
-    return settings
+    return {**settings, **{key.replace("__", "."): value for key, value in more.items()}}
 
 
 def small_learner(method: str = "solar", seed: int = 0, **more: Any) -> ocssl.Learner:

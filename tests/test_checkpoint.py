@@ -138,8 +138,14 @@ def test_a_learner_refuses_tensors_of_another_shape(tmp_path: Path) -> None:
     learner = small_learner()
     learner.partial_fit(random_images(4))
     tensors, facts = learner.tensors(), learner.facts()
-    for name in ("memory.column.image", "memory.column.loss", "network.objective.projector.0.weight", "generator.views"):
-        wrong = {**tensors, name: tensors[name][:, None].repeat(1, 2) if tensors[name].ndim == 1 else tensors[name][:1]}
+    for name in (
+        "memory.column.image",
+        "memory.column.loss",
+        "network.objective.projector.0.weight",
+        "generator.views",
+    ):
+        tensor = tensors[name]
+        wrong = {**tensors, name: tensor[:, None].repeat(1, 2) if tensor.ndim == 1 else tensor[:1]}
         checkpoint.write(tmp_path / name, wrong, {**facts, "extra": {}})
         with pytest.raises(CheckpointError, match="does not fit"):
             ocssl.Learner.load(tmp_path / name)

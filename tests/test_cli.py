@@ -16,6 +16,8 @@ import torch
 from conftest import SMALL_STREAM, small_settings
 from ocssl import cli, recipes
 from ocssl.memory import DRAWS, KEEPS
+from ocssl.objectives import OBJECTIVES
+from ocssl.terms import TERMS
 
 SMALL_RUN = {**small_settings("solar"), **SMALL_STREAM, "checkpoint.every": 2}
 
@@ -124,8 +126,8 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
         "demo": ["--out", "--seed"],
         "list": [],
         "report": ["--output"],
-        "resume": ["--device", "--quiet"],
-        "run": ["--device", "--out", "--quiet", "--seed", "--set"],
+        "resume": ["--device", "--parts", "--quiet"],
+        "run": ["--device", "--out", "--parts", "--quiet", "--seed", "--set"],
     }
 
 
@@ -133,8 +135,8 @@ def test_list_shows_every_name_with_a_line(capsys: pytest.CaptureFixture[str]) -
     for kind, known in {
         "methods": list(recipes.methods()),
         "rules": [*KEEPS, *DRAWS],
-        "terms": ["overlap"],
-        "objectives": ["simsiam"],
+        "terms": list(TERMS),
+        "objectives": list(OBJECTIVES),
         "benchmarks": ["synthetic"],
         "encoders": ["resnet10", "resnet18"],
     }.items():
@@ -154,6 +156,29 @@ def test_an_own_recipe_is_a_method(capsys: pytest.CaptureFixture[str], tmp_path:
     table = (tmp_path / "r" / "run.toml").read_text()
     assert 'keep = "reservoir"' in table
     assert 'draw = "least-drawn"' in table
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("missing.py", None, "not a Python file"),
+        ("notes.txt", "x = 1", "not a Python file"),
+        ("broken.py", "x = (", "SyntaxError"),
+        ("failing.py", "import nothing_of_this_name", "ModuleNotFoundError"),
+        ("twice.py", "from ocssl.memory import KEEPS\n@KEEPS.add('fifo')\nclass F: pass", "registered twice"),
+    ],
+)
+def test_wrong_parts_are_one_sentence(
+    name: str, text: str | None, complaint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    out = tmp_path / "r"
+    code, _, err = call(["run", "solar", "--parts", str(tmp_path / name), "--out", str(out), *words()], capsys)
+    assert code == 2
+    assert complaint in err
+    assert err.count("\n") == 1
+    assert not out.exists()
 
 
 def test_a_recipe_of_any_name_is_recorded_readably(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from kornia.enhance import (
     adjust_contrast_with_mean_subtraction,
     adjust_hue,
     adjust_saturation_with_gray_subtraction,
+    solarize,
 )
+from kornia.filters import gaussian_blur2d
 from scipy.stats import chisquare, kstest
 from sklearn.datasets import load_sample_images
 from torch import Tensor
@@ -137,9 +139,30 @@ def oracle(images: Tensor, parameters: Parameters, settings: ViewSettings, size:
                 view = axis_turn(torch.from_numpy(view), turn).numpy()
         if parameters.gray[row]:
             view = np.tensordot(luma, view, 1)[None].repeat(3, 0)
+        view = view.clip(0, 1)
+        if parameters.sigma is not None and parameters.sigma[row] > 0:
+            view = literal_blur(view, float(parameters.sigma[row]), max(1, size // 20))
+        if parameters.solarize is not None and parameters.solarize[row]:
+            view = np.where(view >= 0.5, 1 - view, view)
         mean, std = (np.array(v)[:, None, None] for v in (settings.mean, settings.std))
-        views.append(torch.from_numpy((view.clip(0, 1) - mean) / std))
+        views.append(torch.from_numpy((view - mean) / std))
     return torch.stack(views)
+
+
+def literal_blur(view: np.ndarray, sigma: float, reach: int) -> np.ndarray:
+    """The two-dimensional sum over a normalised Gaussian window, mirrored at the border: [3, S, S]."""
+    offsets = range(-reach, reach + 1)
+    weight = {(i, j): math.exp(-(i * i + j * j) / (2 * sigma**2)) for i in offsets for j in offsets}
+    size, total = view.shape[-1], sum(weight.values())
+
+    def mirrored(at: int) -> int:
+        return -at if at < 0 else 2 * (size - 1) - at if at >= size else at
+
+    blurred = np.zeros_like(view)
+    for r, c in itertools.product(range(size), range(size)):
+        for (i, j), w in weight.items():
+            blurred[:, r, c] += w / total * view[:, mirrored(r + i), mirrored(c + j)]
+    return blurred
 
 
 def reference_boxes(n: int, height: int, width: int, seed: int) -> np.ndarray:
@@ -302,6 +325,106 @@ def test_plain_is_the_normalised_image() -> None:
     images = noise(5, 20, 24)
     mean, std = (torch.tensor(v)[:, None, None] for v in (SETTINGS.mean, SETTINGS.std))
     torch.testing.assert_close(Views(SETTINGS, 32).plain(images), (images.float() / 255 - mean) / std, **EXACT)
+
+
+# blur and solarization, parameters fixed
+
+
+EFFECTS = ViewSettings(mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3), blur=0.5, solarize=0.5)
+
+
+@pytest.mark.parametrize("size", [8, 32, 48, 96])
+def test_blur_is_that_of_kornia_one_image_at_a_time(size: int) -> None:
+    images, sigma = noise(5, size, size), torch.tensor([0.1, 0.0, 0.5, 1.3, 2.0])
+    got = Views(COLOURS, size).apply(images, replace(identity(5, size, size), sigma=sigma))
+    kernel = {8: 3, 32: 3, 48: 5, 96: 9}[size]
+    for row, image in enumerate(images[:, None].float() / 255):
+        expected = gaussian_blur2d(image, kernel, (float(sigma[row]),) * 2) if sigma[row] > 0 else image
+        torch.testing.assert_close(got[row : row + 1], expected, **EXACT)
+
+
+def test_the_blur_test_would_catch_the_same_sigma_for_all() -> None:
+    images, sigma = noise(2, 32, 32), torch.tensor([0.4, 1.5])
+    got = Views(COLOURS, 32).apply(images, replace(identity(2, 32, 32), sigma=sigma))
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(got, gaussian_blur2d(images.float() / 255, 3, (1.5, 1.5)), **EXACT)
+
+
+def test_solarization_is_that_of_kornia_one_image_at_a_time() -> None:
+    images, chosen = noise(4, 16, 16), torch.tensor([True, False, True, False])
+    got = Views(COLOURS, 16).apply(images, replace(identity(4, 16, 16), solarize=chosen))
+    for row, image in enumerate(images[:, None].float() / 255):
+        expected = solarize(image, thresholds=0.5) if chosen[row] else image
+        torch.testing.assert_close(got[row : row + 1], expected, **EXACT)
+
+
+@pytest.mark.parametrize(("height", "width", "size"), [(12, 12, 12), (43, 41, 41)])
+def test_drawn_views_with_effects_equal_the_literal_float64_loop(height: int, width: int, size: int) -> None:
+    images, views = noise(8, height, width), Views(EFFECTS, size)
+    parameters = views.draw(8, generator(), (height, width))
+    assert parameters.sigma is not None
+    assert parameters.solarize is not None
+    assert (parameters.solarize & (parameters.sigma > 0)).any()
+    got, expected = views.apply(images, parameters).double(), oracle(images, parameters, EFFECTS, size)
+    torch.testing.assert_close(got, expected, atol=5e-5, rtol=0)
+
+
+def test_solarization_follows_the_blur() -> None:
+    images = noise(3, 16, 16)
+    parameters = replace(identity(3, 16, 16), sigma=torch.full((3,), 1.0), solarize=torch.ones(3, dtype=torch.bool))
+    got = Views(COLOURS, 16).apply(images, parameters)
+    blurred = gaussian_blur2d(images.float() / 255, 3, (1.0, 1.0))
+    torch.testing.assert_close(got, solarize(blurred, thresholds=0.5), **EXACT)
+    other_order = gaussian_blur2d(solarize(images.float() / 255, thresholds=0.5), 3, (1.0, 1.0))
+    assert (got - other_order).abs().mean() > 0.01
+
+
+def test_without_effects_no_further_number_is_drawn_and_no_bit_changes() -> None:
+    images, plain, asked = noise(6, 32, 32), generator(5), generator(5)
+    Views(SETTINGS, 32)(images, plain)
+    torch.rand(12, 33, generator=asked)
+    assert torch.equal(plain.get_state(), asked.get_state())
+    assert Views(SETTINGS, 32).draw(3, generator()).sigma is None
+
+
+def test_effects_leave_all_other_parameters_and_all_other_rows_as_they_were() -> None:
+    images = noise(20, 32, 32)
+    without, with_effects = Views(SETTINGS, 32), Views(EFFECTS, 32)
+    before, after = without.draw(20, generator(2)), with_effects.draw(20, generator(2))
+    assert after.sigma is not None
+    assert after.solarize is not None
+    assert torch.equal(columns(before), columns(after))
+    untouched = (after.sigma == 0) & ~after.solarize
+    assert 0 < untouched.sum() < 20
+    same = (with_effects.apply(images, after) == without.apply(images, before)).flatten(1).all(1)
+    assert torch.equal(same, untouched)
+
+
+@pytest.mark.parametrize(("blur", "solarization"), [(0.1, 0.3), (0.0, 0.1), (0.7, 0.0), (1.0, 1.0)])
+def test_effects_have_their_probabilities_and_sigma_is_uniform(blur: float, solarization: float) -> None:
+    settings = ViewSettings(blur=blur, solarize=solarization)
+    drawn = Views(settings, 8).draw(MANY, generator(1))
+    assert drawn.sigma is not None
+    assert drawn.solarize is not None
+    for got, wanted in (((drawn.sigma > 0), blur), (drawn.solarize, solarization)):
+        assert abs(float(got.double().mean()) - wanted) <= 4 * math.sqrt(wanted * (1 - wanted) / MANY)
+    sigma = drawn.sigma[drawn.sigma > 0].double().numpy()
+    assert not len(sigma) or kstest(sigma, "uniform", args=(0.1, 1.9)).pvalue > LEVEL
+    if 0 < blur < 1 and 0 < solarization < 1:
+        parts = torch.stack([(drawn.sigma > 0).double(), drawn.solarize.double(), drawn.gray.double()])
+        assert (torch.corrcoef(parts) - torch.eye(3)).abs().max() < 4.5 / math.sqrt(MANY)
+
+
+def test_views_with_effects_are_finite_bounded_and_channels_last() -> None:
+    mean, std = (torch.tensor(v)[:, None, None] for v in (EFFECTS.mean, EFFECTS.std))
+    for size, batch in itertools.product((4, 8, 33), (0, 1, 5)):
+        for images in (noise(batch, size, size), torch.full((batch, 3, size, size), 255, dtype=torch.uint8)):
+            out = Views(EFFECTS, size)(images, generator(size))
+            assert out.shape == (2, batch, 3, size, size)
+            assert out.isfinite().all()
+            assert (out >= -mean / std - 1e-5).all()
+            assert (out <= (1 - mean) / std + 1e-5).all()
+            assert batch == 0 or all(view.is_contiguous(memory_format=torch.channels_last) for view in out)
 
 
 # distance to the reference, measured on photographs

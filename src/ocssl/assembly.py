@@ -64,8 +64,12 @@ def build_terms(settings: LearnerSettings, objective: Objective, seed: int) -> d
                 f"term {name!r} must be told where an experience ends: set schedule.boundaries=true, "
                 "if the setting that you study allows it."
             )
-    if not terms and objective.per_sample == "none":
-        raise SettingError(f"objective {settings.objective.name!r} has no loss and no term has one: nothing to learn.")
+    if objective.per_sample == "none" and not any(term.whole for term in terms.values()):
+        able = " or ".join(name for name in TERMS if TERMS[name].whole)
+        raise SettingError(
+            f"objective {settings.objective.name!r} has no loss of its own: nothing to learn without a term that is "
+            f"a whole loss ({able})."
+        )
     return terms
 
 

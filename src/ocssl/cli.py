@@ -66,6 +66,7 @@ def run(
     out: Path | None = None,
     seed: Seed = 0,
     set: Annotated[list[str] | None, Parameter(negative=())] = None,
+    parts: Path | None = None,
     device: Literal["cpu", "cuda"] = "cpu",
     quiet: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
@@ -85,23 +86,27 @@ def run(
         Decides initial weights, order inside experiences, views and memory.
     set
         A setting as key=value; may be given several times.
+    parts
+        A Python file with rules, objectives or terms of your own; it is run before anything else.
     device
         Where to compute.
     quiet
         Print nothing but warnings, errors and the result.
     """
     from ocssl.learner import Learner
+    from ocssl.parts import load_parts
     from ocssl.runs.config import parse_assignments, resolve_run
     from ocssl.runs.run import create, make_stream
     from ocssl.streams import load_benchmark
 
+    load_parts(parts)
     settings = resolve_run(method, benchmark, seed, parse_assignments(set or []))
     loaded = load_benchmark(settings.benchmark, settings.stream)
     make_stream(loaded, settings)  # with the line below: whatever is wrong is said before a folder is made
     Learner(method, image_size=settings.stream.image_size, settings=settings.learner(), device=device)
     folder = out or Path("runs") / f"{Path(method).stem}-{benchmark}-seed{seed}"
     create(folder, settings)
-    return _execute(folder, device, quiet, loaded)
+    return _execute(folder, device, quiet, loaded, parts)
 
 
 @app.command
@@ -109,6 +114,7 @@ def resume(
     folder: Path,
     /,
     *,
+    parts: Path | None = None,
     device: Literal["cpu", "cuda"] = "cpu",
     quiet: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
@@ -120,12 +126,17 @@ def resume(
     ----------
     folder
         The run folder.
+    parts
+        A Python file with rules, objectives or terms of your own; it is run before anything else.
     device
         Where to compute.
     quiet
         Print nothing but warnings, errors and the result.
     """
-    return _execute(folder, device, quiet)
+    from ocssl.parts import load_parts
+
+    load_parts(parts)
+    return _execute(folder, device, quiet, parts=parts)
 
 
 @app.command
@@ -197,16 +208,17 @@ def list_(kind: Kind, /) -> int:
     return 0
 
 
-def _execute(folder: Path, device: str, quiet: bool, benchmark: Benchmark | None = None) -> int:
+def _execute(folder: Path, device: str, quiet: bool, loaded: Benchmark | None = None, parts: Path | None = None) -> int:
     from ocssl.runs.progress import Bars, Progress
     from ocssl.runs.run import execute
     from ocssl.runs.stop import stop_on_signals
 
     console = _console()
     with stop_on_signals() as stop, Bars(console, quiet) as bars:
-        metrics = execute(folder, Progress(bars), stop, device, benchmark)
+        metrics = execute(folder, Progress(bars), stop, device, loaded)
     if metrics is None:
-        console.print(f"stopped and saved; continue with: ocssl resume {folder}", highlight=False, soft_wrap=True)
+        again = f"ocssl resume {folder}" + (f" --parts {parts}" if parts else "")
+        console.print(f"stopped and saved; continue with: {again}", highlight=False, soft_wrap=True)
         return 128 + (stop.signal or 0)
     console.print(_summary(metrics, folder), highlight=False, soft_wrap=True)
     return 0

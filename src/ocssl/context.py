@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ocssl.objectives import Objective, Output
 from ocssl.views import Views
@@ -22,34 +24,50 @@ class LearnerContext:
 
     def loss_increase(self, images: Tensor) -> Tensor:
         objective = self._objective
-        weights = {name: p for name, p in objective.named_parameters() if p.requires_grad}
+        weights = [p for p in objective.parameters() if p.requires_grad]
         seen, asked = self._see(self._stream), self._see(images)
         with frozen_statistics(objective):
             with single_sample(objective, len(self._stream) == 1):
-                loss = objective(seen).loss.mean()
-            slopes = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+                loss = objective(seen).total(seen.new_ones(len(self._stream)))
+            slopes = torch.autograd.grad(loss, weights, materialize_grads=True)
             with torch.no_grad(), single_sample(objective, len(images) == 1):
-                moved = {
-                    name: weight if slope is None else weight - self._lr * slope
-                    for (name, weight), slope in zip(weights.items(), slopes, strict=True)
-                }
-                after: Output = functional_call(objective, moved, (asked,))
-                increase: Tensor = after.loss - objective(asked).loss
-        return increase
+                before: Output = objective(asked)
+                with _moved(weights, slopes, -self._lr):
+                    after: Output = objective(asked)
+        return after.loss - before.loss
 
-    def gradients(self, images: Tensor) -> Tensor:
+    def gradients(self, batches: Sequence[Tensor]) -> Tensor:
+        """In eval mode. Where samples matter to one another's losses all batches are one, for negatives or means."""
         objective, weights = self._objective, last_layers(self._objective)
-        with evaluating(objective):  # samples are independent of one another
-            losses = objective(self._see(images)).loss
-        rows = []
-        for loss in losses:
-            slopes = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
-            parts = [torch.zeros_like(w) if s is None else s for w, s in zip(weights, slopes, strict=True)]
-            rows.append(torch.cat([part.flatten() for part in parts]))
-        return torch.stack(rows)
+        sizes = [len(images) for images in batches]
+        views = self._see(torch.cat(list(batches)))
+        together = objective.contrastive or objective.per_sample != "exact"
+        rows = views.new_empty(len(sizes), sum(w.numel() for w in weights))
+        with evaluating(objective):
+            if together:
+                losses = iter(objective(views).loss.split(sizes))
+            else:
+                losses = (objective(part).loss for part in views.split(sizes, dim=1))
+            for row, loss in zip(rows, losses, strict=True):
+                slopes = torch.autograd.grad(loss.mean(), weights, retain_graph=together, materialize_grads=True)
+                torch.cat([slope.flatten() for slope in slopes], out=row)
+        return rows
 
     def _see(self, images: Tensor) -> Tensor:
         return self._views(images, self._generator, self._objective.views)
+
+
+@contextmanager
+def _moved(weights: Sequence[nn.Parameter], direction: Sequence[Tensor], distance: float) -> Iterator[None]:
+    """Other values for a while; the weights themselves come back untouched. Right for layers in two places, too."""
+    own = [weight.data for weight in weights]
+    try:
+        for weight, slope in zip(weights, direction, strict=True):
+            weight.data = weight.data + distance * slope
+        yield
+    finally:
+        for weight, values in zip(weights, own, strict=True):
+            weight.data = values
 
 
 def last_layers(objective: Objective) -> list[nn.Parameter]:

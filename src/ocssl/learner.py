@@ -177,7 +177,8 @@ class Learner:
             term.boundary(self.objective)
 
     def _info(self, history: list[dict[str, Tensor]], out: Output) -> Info:
-        mean = {key: float(torch.stack([h[key] for h in history]).mean()) for key in history[0]}
+        keys = dict.fromkeys(key for step in history for key in step)  # a term may have more to show in some steps
+        mean = {key: float(torch.stack([step[key] for step in history if key in step]).mean()) for key in keys}
         features = out.features[0].detach().float()
         alone = len(features) < FEW  # too few to speak of directions
         return Info(

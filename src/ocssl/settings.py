@@ -107,7 +107,7 @@ class OptimizerSettings(Section):
 
 
 class ViewSettings(Section):
-    """The augmentation of methods and metrics alike: crop, flip, colour jitter, grey, normalisation."""
+    """The augmentation of methods and metrics alike: crop, flip, colour jitter, grey, blur, solarize, normalisation."""
 
     crop_scale: tuple[Share, Share] = Field((0.2, 1.0), description="share of the area that a crop covers")
     crop_ratio: tuple[Positive, Positive] = Field((3 / 4, 4 / 3), description="aspect ratio of a crop")
@@ -118,6 +118,8 @@ class ViewSettings(Section):
     saturation: Share = 0.2
     hue: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="largest turn of the hue, as part of a circle")
     gray: Share = 0.2
+    blur: Share = Field(0.0, description="probability of Gaussian blur, its sigma between 0.1 and 2 pixels")
+    solarize: Share = Field(0.0, description="probability that colours of at least 0.5 are inverted")
     mean: Triple = Field((0.5, 0.5, 0.5), description="subtracted from colours in [0, 1]")
     std: tuple[Positive, Positive, Positive] = Field((0.25, 0.25, 0.25), description="divides after the mean")
 

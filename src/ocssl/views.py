@@ -3,6 +3,7 @@
 A view is a random resized crop, a horizontal flip, colour jitter and greyscale. One image at a time this can cost more
 than a training step of a small network; here a batch costs one ``grid_sample`` (crop, resize and flip), one mean and
 one ``baddbmm`` (all of the colour and the normalisation), with parameters of its own for every sample and view.
+Where the settings ask for them, blur and solarization follow, on the rows that get them.
 
 Brightness, contrast, saturation, hue and greyscale are linear maps of a pixel's colour and the mean colour of its view.
 A sample's whole chain, in the sample's own order, is therefore one 3 x 6 matrix. That differs from the reference, one
@@ -23,7 +24,7 @@ the view is then sampled with aliasing, which the reference filters out.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +36,7 @@ from ocssl.settings import ViewSettings
 ATTEMPTS = 10  # boxes tried for a crop before the centre crop is taken, as in torchvision
 # uniform numbers of a row: areas, ratios, place, flip, jitter, factors, order, grey
 COLUMNS = [ATTEMPTS, ATTEMPTS, 2, 1, 1, 4, 4, 1]
+SIGMA = (0.1, 2.0)  # narrowest and widest blur, in pixels
 LUMA = torch.tensor([0.299, 0.587, 0.114])
 
 
@@ -47,6 +49,8 @@ class Parameters:
     factors: Tensor  # [n, 4] float32: brightness, contrast, saturation, hue turn; (1, 1, 1, 0) without jitter
     order: Tensor  # [n, 4] int64: the columns of `factors` in the order of their application
     gray: Tensor  # [n] bool: greyscale, after the jitter
+    sigma: Tensor | None = None  # [n] float32: of the Gaussian blur after that, in pixels; 0 for none
+    solarize: Tensor | None = None  # [n] bool: the brighter half of the colours inverted, last of all
 
 
 class Views:
@@ -66,21 +70,27 @@ class Views:
     def draw(self, n: int, generator: torch.Generator, size: tuple[int, int] | None = None) -> Parameters:
         """Parameters of n views of images of ``size`` (height, width), by default those of the views.
 
-        The generator lives on the CPU, so that every device gets the same numbers. It is asked once, for
-        [n, 33] uniform numbers; a row's columns are in the order of ``COLUMNS``.
+        The generator lives on the CPU, so that every device gets the same numbers. It is asked for [n, 33] uniform
+        numbers, a row's columns in the order of ``COLUMNS``, and a second time if there may be blur or solarization.
         """
         s = self.settings
         uniform = torch.rand(n, sum(COLUMNS), generator=generator)
         area, ratio, place, flip, jitter, strength, rank, gray = torch.split(uniform, COLUMNS, dim=1)
         neutral = torch.tensor([1.0, 1.0, 1.0, 0.0])
         factors = neutral + torch.tensor([s.brightness, s.contrast, s.saturation, s.hue]) * (2 * strength - 1)
-        return Parameters(
+        parameters = Parameters(
             box=self._boxes(area, ratio, place, size or (self.image_size, self.image_size)),
             flip=flip[:, 0] < s.flip,
             factors=torch.where(jitter < s.jitter, factors, neutral),
             order=rank.argsort(dim=1),
             gray=gray[:, 0] < s.gray,
         )
+        if s.blur == 0 and s.solarize == 0:
+            return parameters
+        blur, width, solarize = torch.rand(n, 3, generator=generator).unbind(dim=1)
+        narrow, wide = SIGMA
+        sigma = torch.where(blur < s.blur, narrow + width * (wide - narrow), 0.0)
+        return replace(parameters, sigma=sigma, solarize=solarize < s.solarize)
 
     def apply(self, images: Tensor, parameters: Parameters) -> Tensor:
         """The views that the parameters say, row by row: uint8 [n, 3, H, W] -> float32 [n, 3, S, S], channels_last."""
@@ -97,7 +107,15 @@ class Views:
         out = torch.baddbmm(scale * offset + shift, scale * own, sampled)
         bounds = torch.stack([shift, 255 * scale + shift]).repeat(1, 1, size * size)  # as wide as a view: clamps faster
         torch.clamp(out, *bounds, out=out)
-        return out.view(-1, 3, size, size).contiguous(memory_format=torch.channels_last)
+        out = out.view(-1, 3, size, size).contiguous(memory_format=torch.channels_last)
+        if parameters.sigma is not None:
+            rows = parameters.sigma.nonzero()[:, 0]
+            out[rows.to(device)] = _blur(out[rows.to(device)], parameters.sigma[rows].to(device))
+        if parameters.solarize is not None:
+            black, white = shift[:, :, None], (255 * scale + shift)[:, :, None]
+            rows = parameters.solarize.nonzero()[:, 0].to(device)
+            out[rows] = torch.where(out[rows] >= (black + white) / 2, black + white - out[rows], out[rows])
+        return out
 
     def plain(self, images: Tensor) -> Tensor:
         """The images themselves, only normalised: uint8 [B, 3, H, W] -> float32 [B, 3, H, W], channels_last."""
@@ -146,6 +164,23 @@ def _check(images: Tensor) -> None:
     """Refuses what would give wrong views in silence, above all floats that were scaled before."""
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise DataError(f"views need uint8 images [n, 3, height, width], not {images.dtype} {list(images.shape)}")
+
+
+def _blur(images: Tensor, sigma: Tensor) -> Tensor:
+    """Gaussian blur, each image with its own sigma [n]; beyond the border the image is mirrored: [n, 3, S, S].
+
+    It may follow the normalisation: weights that add up to 1 leave scale and shift alone.
+    """
+    n, channels, size, _ = images.shape
+    if n == 0:
+        return images
+    reach = max(1, size // 20)  # a kernel of about a tenth of the image
+    distance = torch.arange(-reach, reach + 1, device=images.device)
+    kernel = torch.softmax(-0.5 * (distance / sigma[:, None]).square(), dim=1)  # [n, K]
+    kernel = kernel.repeat_interleave(channels, dim=0)[:, None, None, :]  # [3 n, 1, 1, K]: a group a channel
+    padded = F.pad(images, [reach] * 4, mode="reflect").reshape(1, n * channels, size + 2 * reach, size + 2 * reach)
+    blurred = F.conv2d(F.conv2d(padded, kernel, groups=n * channels), kernel.mT, groups=n * channels)
+    return blurred.view(n, channels, size, size)
 
 
 def _operations() -> tuple[Tensor, Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -14,8 +14,18 @@ from ocssl.memory import DRAWS, KEEPS, Keep, Memory, Store
 from ocssl.memory.keep import lowest
 
 
+class Colours:
+    """A context whose gradients are colours."""
+
+    def loss_increase(self, images: Tensor) -> Tensor:
+        raise AssertionError("keep rules do not ask for a loss increase")
+
+    def gradients(self, batches: Sequence[Tensor]) -> Tensor:
+        return torch.stack([images.float().mean((0, 2, 3)) for images in batches])
+
+
 def memory_with(keep: Keep, capacity: int, seed: int = 0) -> Memory:
-    store = Store(capacity, (3, 2, 2), {"feature": 2})
+    store = Store(capacity, (3, 2, 2), {"feature": 2, "projected": 2, **keep.columns(capacity)})
     return Memory(store, keep, DRAWS.build("uniform"), torch.Generator().manual_seed(seed))
 
 
@@ -24,7 +34,8 @@ def offer(memory: Memory, losses: Tensor) -> Tensor:
     n = len(losses)
     ids = torch.arange(memory.seen, memory.seen + n)
     images = (ids % 256).to(torch.uint8)[:, None, None, None].expand(n, 3, 2, 2)
-    return memory.insert(images, ids, {"loss": losses, "feature": losses[:, None].expand(n, 2)})
+    vectors = losses[:, None].expand(n, 2)
+    return memory.insert(images, ids, {"loss": losses, "feature": vectors, "projected": vectors}, Colours())
 
 
 def kept(memory: Memory) -> set[int]:
@@ -157,6 +168,87 @@ def test_a_slots_columns_all_belong_to_one_sample(name: str) -> None:
     assert torch.equal(memory.store["feature"], losses[ids][:, None].expand(-1, 2))
     assert torch.equal(memory.store["image"][:, 0, 0, 0].long(), ids % 256)
     assert torch.equal(memory.store["draws"], torch.zeros(9, dtype=torch.int64))
+
+
+def lars(losses: list[float], born: list[int], seen: int, arriving: list[float], coins: list[float]) -> list[int]:
+    """One after the other: a coin of M / t, then the lowest loss goes, of equals the older. Slots of the newcomers."""
+    slots, capacity = [-1] * len(arriving), len(losses)
+    for i, loss in enumerate(arriving):
+        seen += 1
+        if coins[i] < capacity / seen:
+            victim = min(range(capacity), key=lambda slot: (losses[slot], born[slot]))
+            slots = [-1 if slot == victim else slot for slot in slots]
+            slots[i], losses[victim], born[victim] = victim, loss, seen - 1
+    return slots
+
+
+def lars_all_at_once(
+    losses: list[float], born: list[int], seen: int, arriving: list[float], coins: list[float]
+) -> list[int]:
+    """Broken: newcomers of the same minibatch do not compete with one another."""
+    slots, order = [-1] * len(arriving), sorted(range(len(losses)), key=lambda slot: (losses[slot], born[slot]))
+    admitted = [i for i, coin in enumerate(coins) if coin < len(losses) / (seen + 1 + i)]
+    for place, i in enumerate(admitted):
+        slots[i] = order[place]
+    return slots
+
+
+def compare_lars(oracle: Callable[..., list[int]], levels: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    memory = memory_with(KEEPS.build("lars"), 6, seed)
+    offer(memory, torch.randint(0, levels, (6,), generator=generator).float())
+    for _ in range(6):
+        arriving = torch.randint(0, levels, (5,), generator=generator).float()
+        coins = torch.rand(5, generator=torch.Generator().set_state(memory.generator.get_state()), dtype=torch.float64)
+        losses, born = memory.store["loss"].tolist(), memory.store["born"].tolist()
+        wanted = oracle(losses, born, memory.seen, arriving.tolist(), coins.tolist())
+        assert offer(memory, arriving).tolist() == wanted
+
+
+@given(levels=st.integers(1, 40), seed=st.integers(0, 2**20))
+@settings(max_examples=60, deadline=None)
+def test_lars_admits_like_a_reservoir_and_evicts_the_lowest_loss_one_by_one(levels: int, seed: int) -> None:
+    compare_lars(lars, levels, seed)
+
+
+def test_the_lars_oracle_catches_newcomers_that_do_not_compete_with_one_another() -> None:
+    with pytest.raises(AssertionError):
+        compare_lars(lars_all_at_once, 40, seed=0)
+
+
+def test_lars_admits_with_probability_memory_over_seen() -> None:
+    rule, trials = KEEPS.build("lars"), 4000
+    memory = memory_with(rule, 4)
+    offer(memory, torch.tensor([0.5, 0.1, 0.4, 0.3]))
+    generator = torch.Generator().manual_seed(0)
+    arriving = {"born": torch.tensor([15]), "loss": torch.zeros(1)}
+    slots = torch.cat([rule.place(memory.store, arriving, generator) for _ in range(trials)])
+    assert set(slots.tolist()) == {-1, 1}
+    assert float((slots == 1).float().mean()) == pytest.approx(4 / 16, abs=0.035)
+
+
+def victim_frequencies(losses: list[float], trials: int = 3000) -> Tensor:
+    rule = KEEPS.build("lars", {"victim": "sampled"})
+    memory = memory_with(rule, len(losses))
+    offer(memory, torch.tensor(losses))
+    generator = torch.Generator().manual_seed(0)
+    arriving = {"born": torch.tensor([0]), "loss": torch.zeros(1)}  # as if nothing had been seen: always admitted
+    slots = torch.cat([rule.place(memory.store, arriving, generator) for _ in range(trials)])
+    return torch.bincount(slots, minlength=len(losses)) / trials
+
+
+def test_sampled_lars_victims_follow_the_scaled_negative_loss() -> None:
+    losses = [-0.9, -0.4, 0.6, 0.1]
+    scores = [(-loss + max(losses)) / (max(losses) - min(losses)) for loss in losses]
+    frequencies = victim_frequencies(losses)
+    assert torch.allclose(frequencies, torch.tensor([s / sum(scores) for s in scores]), atol=0.03)
+    assert frequencies[2] == 0  # the highest loss never goes
+    upside_down = [1 - s for s in scores]
+    assert not torch.allclose(frequencies, torch.tensor([s / sum(upside_down) for s in upside_down]), atol=0.03)
+
+
+def test_sampled_lars_is_uniform_where_all_losses_are_equal() -> None:
+    assert torch.allclose(victim_frequencies([0.3] * 5), torch.full((5,), 0.2), atol=0.03)
 
 
 @given(

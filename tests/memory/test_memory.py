@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from ocssl.memory import DRAWS, KEEPS, Memory, Replay, Store
 
 
-def filled(capacity: int = 8, n: int = 8, ema: float = 0.5, unit_vectors: bool = False) -> Memory:
-    store = Store(capacity, (3, 2, 2), {"feature": 2})
-    memory = Memory(
-        store, KEEPS.build("fifo"), DRAWS.build("uniform"), torch.Generator().manual_seed(0), ema, unit_vectors
-    )
+class Plain:
+    """A context that answers the same for all images."""
+
+    def loss_increase(self, images: Tensor) -> Tensor:
+        return torch.zeros(len(images))
+
+    def gradients(self, batches: Sequence[Tensor]) -> Tensor:
+        return torch.ones(len(batches), 2)
+
+
+def filled(
+    capacity: int = 8,
+    n: int = 8,
+    ema: float = 0.5,
+    unit_vectors: bool = False,
+    keep: str = "fifo",
+    draw: str = "uniform",
+) -> Memory:
+    rule = KEEPS.build(keep)
+    store = Store(capacity, (3, 2, 2), {"feature": 2, "projected": 2, **rule.columns(capacity)})
+    memory = Memory(store, rule, DRAWS.build(draw), torch.Generator().manual_seed(0), ema, unit_vectors)
     if n:
         memory.insert(
             torch.zeros(n, 3, 2, 2, dtype=torch.uint8),
             torch.arange(100, 100 + n),
             {"loss": torch.arange(n).float(), "angle": torch.ones(n), "feature": torch.ones(n, 2)},
+            Plain(),
         )
     return memory
 
@@ -130,23 +150,26 @@ def test_stored_images_do_not_alias_the_callers() -> None:
     assert memory.store["image"].min() == 7
 
 
+def statistics(losses: Tensor) -> dict[str, Tensor]:
+    vectors = torch.stack([losses.cos(), losses.sin()], dim=1)
+    return {"loss": losses, "feature": vectors, "projected": vectors}
+
+
 @pytest.mark.parametrize("keep", list(KEEPS))
 @pytest.mark.parametrize("draw", list(DRAWS))
 @pytest.mark.parametrize("n", [0, 3, 8])
 def test_a_restored_memory_goes_on_as_the_first_would(keep: str, draw: str, n: int) -> None:
-    first, second = filled(n=n), filled(n=0)
-    for memory in (first, second):
-        memory.keep_rule, memory.draw_rule = KEEPS.build(keep), DRAWS.build(draw)
-    first.draw(2)
+    first, second = filled(n=n, keep=keep, draw=draw), filled(n=0, keep=keep, draw=draw)
+    first.draw(2, Plain())
     second.load_state({name: tensor.clone() for name, tensor in first.state().items()})
     histories: list[list[Replay]] = [[], []]
     for memory, history in zip((first, second), histories, strict=True):
         for step in range(6):
-            replay = memory.draw(4)
+            replay = memory.draw(4, Plain())
             history.append(replay)
-            memory.refresh(replay, {"loss": replay.ids.float().sin()})
-            losses = torch.linspace(-1, 1, 5) * step
-            memory.insert(torch.zeros(5, 3, 2, 2, dtype=torch.uint8), torch.arange(5) + 50 * step, {"loss": losses})
+            memory.refresh(replay, statistics(replay.ids.float().sin()))
+            images, ids = torch.zeros(5, 3, 2, 2, dtype=torch.uint8), torch.arange(5) + 50 * step
+            memory.insert(images, ids, statistics(torch.linspace(-1, 1, 5) * step), Plain())
     assert all(torch.equal(a.slots, b.slots) and torch.equal(a.born, b.born) for a, b in zip(*histories, strict=True))
     assert all(torch.equal(first.store[name], second.store[name]) for name in first.store)
     assert first.seen == second.seen

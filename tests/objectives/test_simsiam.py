@@ -86,7 +86,7 @@ def test_batch_norm_statistics_are_per_view() -> None:
 
 
 def test_heads_have_the_papers_layers() -> None:
-    objective = SimSiam(nn.Identity(), 512)
+    objective = SimSiam(nn.Identity(), 512, 2048)
     shapes = [tuple(m.weight.shape) for m in objective.projector if isinstance(m, nn.Linear)]
     assert shapes == [(512, 512), (512, 512), (2048, 512)]
     first, second, last = (m for m in objective.projector if isinstance(m, nn.Linear))

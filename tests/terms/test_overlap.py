@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocssl.memory import DRAWS, KEEPS, Memory, Replay, Store
+from ocssl.objectives import Nothing, Output
 from ocssl.statistics import Measured
-from ocssl.terms import Overlap
+from ocssl.terms import Overlap, Penalty, Step
 from ocssl.terms.overlap import overlap_matrix
 
 
@@ -26,11 +28,20 @@ def stored(features: Tensor, angles: Tensor, losses: Tensor) -> Memory:
 
 def replayed(slots: list[int]) -> Replay:
     index = torch.tensor(slots, dtype=torch.int64)
-    return Replay(index, index, index, torch.zeros(len(slots), 3, 1, 1, dtype=torch.uint8))
+    return Replay(index, index, index, torch.zeros(len(slots), 3, 1, 1, dtype=torch.uint8), torch.ones(len(slots)))
 
 
 def measured(features: Tensor, angles: Tensor) -> Measured:
-    return Measured(torch.zeros(len(features)), features, angles)
+    return Measured(torch.zeros(len(features)), features, angles, features)
+
+
+def overlap(batch: Measured, replay: Replay, memory: Memory, **options: Any) -> Penalty:
+    objective = Nothing(nn.Identity(), batch.feature.shape[1], 1)
+    out = Output(batch.loss, batch.feature[None], batch.feature[None])
+    fresh = len(batch.loss) - len(replay)
+    step = Step(0, fresh, torch.zeros(1, len(batch.loss), 3, 1, 1), replay, out, batch, objective, memory)
+    penalty: Penalty = Overlap(objective, **options)(step)
+    return penalty
 
 
 def literal(features: Tensor, angles: Tensor, memory: Memory, outside: list[int], k: int) -> float:
@@ -61,7 +72,7 @@ def random_case(seed: int, batch: int = 9, slots: int = 40, d: int = 6) -> tuple
 def test_the_term_is_the_literal_double_sum(seed: int, k: int) -> None:
     features, angles, memory = random_case(seed)
     outside = [3, 11, 12, 39]
-    penalty = Overlap(k=k)(measured(features, angles), replayed(outside), memory)
+    penalty = overlap(measured(features, angles), replayed(outside), memory, k=k)
     assert float(penalty.loss) == pytest.approx(literal(features, angles, memory, outside, k), abs=1e-5)
 
 
@@ -69,13 +80,13 @@ def test_the_oracle_catches_targets_taken_from_the_batch_itself() -> None:
     features, angles, memory = random_case(0)
     top = memory.top(5, "loss", outside=torch.tensor([], dtype=torch.int64)).tolist()
     right = literal(features, angles, memory, top, 5)
-    wrong = float(Overlap(k=5)(measured(features, angles), replayed([]), memory).loss)
+    wrong = float(overlap(measured(features, angles), replayed([]), memory, k=5).loss)
     assert abs(right - wrong) > 1e-3
 
 
 def test_share_of_active_pairs_is_counted() -> None:
     features, angles, memory = random_case(1)
-    penalty = Overlap(k=500)(measured(features, angles), replayed([]), memory)
+    penalty = overlap(measured(features, angles), replayed([]), memory, k=500)
     matrix = overlap_matrix(features, angles, memory.store["feature"], memory.store["angle"])
     assert float(penalty.signals["active"]) == pytest.approx(float((matrix > 0).float().mean()))
     assert 0 < float(penalty.signals["active"]) < 1
@@ -83,27 +94,27 @@ def test_share_of_active_pairs_is_counted() -> None:
 
 def test_orthogonal_centres_with_small_angles_cost_nothing() -> None:
     memory = stored(torch.eye(4)[:3], torch.full((3,), 0.1), torch.zeros(3))
-    assert float(Overlap()(measured(torch.eye(4)[3:], torch.tensor([0.1])), replayed([]), memory).loss) == 0
+    assert float(overlap(measured(torch.eye(4)[3:], torch.tensor([0.1])), replayed([]), memory).loss) == 0
 
 
 def test_coinciding_centres_cost_the_sum_of_the_angles() -> None:
     centre = torch.tensor([[1.0, 2.0, 3.0]])
     memory = stored(5 * centre, torch.tensor([0.3]), torch.zeros(1))
-    penalty = Overlap()(measured(centre, torch.tensor([0.4])), replayed([]), memory)
+    penalty = overlap(measured(centre, torch.tensor([0.4])), replayed([]), memory)
     assert float(penalty.loss) == pytest.approx(0.7, abs=2e-3)
 
 
 @pytest.mark.parametrize("short", ["min", "skip"])
 def test_fewer_than_k_slots_outside_the_batch(short: str) -> None:
     features, angles, memory = random_case(2)
-    penalty = Overlap(k=100, short=short)(measured(features, angles), replayed([0, 1]), memory)  # type: ignore[arg-type]
+    penalty = overlap(measured(features, angles), replayed([0, 1]), memory, k=100, short=short)
     expected = literal(features, angles, memory, [0, 1], 100) if short == "min" else 0.0
     assert float(penalty.loss) == pytest.approx(expected, abs=1e-5)
 
 
 def test_an_empty_memory_costs_nothing() -> None:
     memory = stored(torch.zeros(0, 3), torch.zeros(0), torch.zeros(0))
-    penalty = Overlap()(measured(torch.randn(4, 3), torch.rand(4)), replayed([]), memory)
+    penalty = overlap(measured(torch.randn(4, 3), torch.rand(4)), replayed([]), memory)
     assert float(penalty.loss) == 0
 
 
@@ -112,7 +123,7 @@ def test_gradients_reach_the_batch_and_never_the_memory(detach: bool) -> None:
     features, angles, memory = random_case(3)
     features.requires_grad_()
     angles.requires_grad_()
-    Overlap(detach_angle=detach)(measured(features, angles), replayed([]), memory).loss.backward()
+    overlap(measured(features, angles), replayed([]), memory, detach_angle=detach).loss.backward()
     assert features.grad is not None
     assert float(features.grad.abs().sum()) > 0
     assert (angles.grad is None) == detach
@@ -133,15 +144,15 @@ def test_gradients_are_finite_at_equal_and_opposite_centres(sign: float) -> None
     centre = torch.randn(3, 8, generator=torch.Generator().manual_seed(5))
     memory = stored(sign * centre, torch.ones(3), torch.zeros(3))
     features = centre.clone().requires_grad_()
-    Overlap()(measured(features, torch.full((3,), 3.0)), replayed([]), memory).loss.backward()
+    overlap(measured(features, torch.full((3,), 3.0)), replayed([]), memory).loss.backward()
     assert features.grad is not None
     assert bool(torch.isfinite(features.grad).all())
 
 
 def test_the_term_is_float32_under_autocast() -> None:
     features, angles, memory = random_case(6)
-    expected = float(Overlap()(measured(features, angles), replayed([]), memory).loss)
+    expected = float(overlap(measured(features, angles), replayed([]), memory).loss)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        got = Overlap()(measured(features, angles), replayed([]), memory).loss
+        got = overlap(measured(features, angles), replayed([]), memory).loss
     assert got.dtype == torch.float32
     assert float(got) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,8 +29,8 @@ class _FakeContext:
     def loss_increase(self, images: Tensor) -> Tensor:
         return images.float().mean((1, 2, 3)).sin()
 
-    def gradients(self, images: Tensor) -> Tensor:
-        return images.flatten(1)[:, :DIMENSION].float() - 128
+    def gradients(self, batches: Sequence[Tensor]) -> Tensor:
+        return torch.stack([images.flatten(1)[:, :DIMENSION].float().mean(0) - 128 for images in batches])
 
 
 def _memory(keep: Keep, draw: Draw, capacity: int, seed: int) -> Memory:
@@ -131,7 +131,7 @@ def check_draw(part: Any) -> None:
             weight = rule.weigh(store, slots)
             good = weight.shape == (wanted,) and bool((torch.isfinite(weight) & (weight >= 0)).all())
             require(good, f"weigh must give {wanted} finite weights from 0 up")
-            if wanted == 1:
+            if wanted <= len(memory) // 2:
                 met.update(slots.tolist())
         memory.draw(3, _FakeContext())
-    require(len(met) > 6, f"only slots {sorted(met)} of 12 were ever drawn first in 60 draws")
+    require(len(met) > 6, f"only slots {sorted(met)} of 12 were ever drawn, at most half of them at a time")

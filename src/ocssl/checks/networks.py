@@ -14,6 +14,7 @@ from ocssl.objectives import OBJECTIVES, Objective, Output
 from ocssl.settings import MemorySettings
 from ocssl.statistics import measure
 from ocssl.terms import TERMS, Penalty, Step, Term
+from ocssl.weights import single_sample
 
 FEATURES, PROJECTION = 8, 12
 
@@ -103,7 +104,7 @@ def _check_state(make: Callable[[], Objective], views: Tensor) -> None:
 
 
 def check_term(part: Any, objective: str = "simsiam") -> None:
-    """A finite scalar loss whose gradient reaches what is trained, memory unchanged, an exact state round trip."""
+    """A finite loss whose gradient reaches what is trained, nothing else changed, an exact state round trip."""
     generator = torch.Generator().manual_seed(11)
 
     def make() -> tuple[Objective, Term]:
@@ -113,27 +114,40 @@ def check_term(part: Any, objective: str = "simsiam") -> None:
         term.begin(network)
         return network, term
 
-    met = False
-    for stored, fresh, replayed in ((0, 3, 0), (20, 3, 5), (20, 0, 6), (4, 4, 4), (20, 1, 0)):
+    met, shown = False, set()
+    for stored, fresh, replayed in ((0, 3, 0), (20, 3, 5), (20, 0, 6), (4, 4, 4), (20, 4, 1), (20, 1, 0), (20, 0, 1)):
         network, term = make()
         require(term.weight > 0, "the default weight turns the term off")
-        memory = _filled(stored, generator)
-        for number in range(2):
-            step = _step(network, memory, number, fresh, replayed, generator)
-            before = {name: memory.store[name].clone() for name in memory.store}
-            with global_randomness_untouched("the term"):
-                penalty = term(step)
-            require(isinstance(penalty, Penalty), f"forward must return Penalty, not {type(penalty).__name__}")
-            require(penalty.loss.ndim == 0, f"the loss must be one number, not {list(penalty.loss.shape)}")
-            require(bool(torch.isfinite(penalty.loss)), "the loss is not finite")
-            same = all(torch.equal(memory.store[name], before[name]) for name in memory.store)
-            require(same, "the term writes to the memory")
+        memory = _filled(stored, term.needs, generator)
+        for number in range(4):
+            step = _step(network, memory, number % 2, fresh, replayed, generator, blank=number == 3)
+            penalty = _penalty(term, step)
             met |= _reaches(penalty, network, term)
-            term.after_step(network)
+            shown.add(frozenset(penalty.signals))
+            _advance(network, term)
             if term.boundaries:
                 term.boundary(network)
     require(met, "no gradient reaches the encoder")
+    require(len(shown) == 1, "the signals of one step have other names than those of another")
     _check_term_state(make, generator)
+
+
+def _penalty(term: Term, step: Step) -> Penalty:
+    store, weights = step.memory.store, {**step.objective.state_dict()}
+    before = {name: tensor.clone() for name, tensor in [*((n, store[n]) for n in store), *weights.items()]}
+    with global_randomness_untouched("the term"), single_sample(term, alone=step.views.shape[1] == 1):
+        try:
+            penalty: Penalty = term(step)
+        except KeyError as error:
+            require(False, f"the term reads column {error} of the memory, which it does not name in `needs`")
+    require(isinstance(penalty, Penalty), f"forward must return Penalty, not {type(penalty).__name__}")
+    require(penalty.loss.ndim == 0, f"the loss must be one number, not {list(penalty.loss.shape)}")
+    require(bool(torch.isfinite(penalty.loss)), "the loss is not finite")
+    detached = not any(signal.requires_grad for signal in penalty.signals.values())
+    require(detached, "a signal carries the graph of the step along: detach it")
+    require(all(torch.equal(store[n], before[n]) for n in store), "the term writes to the memory")
+    require(all(torch.equal(w, before[n]) for n, w in weights.items()), "the term changes the objective")
+    return penalty
 
 
 def _reaches(penalty: Penalty, network: Objective, term: Term) -> bool:
@@ -149,42 +163,58 @@ def _reaches(penalty: Penalty, network: Objective, term: Term) -> bool:
     return any(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in encoder.parameters())
 
 
+def _advance(network: Objective, *terms: Term) -> None:
+    """All that is trained changes, as by an optimizer step, and the terms are told."""
+    with torch.no_grad():
+        for parameter in {p for module in (network, *terms) for p in module.parameters() if p.requires_grad}:
+            parameter.mul_(0.9)
+    network.after_step()
+    for term in terms:
+        term.after_step(network)
+
+
 def _check_term_state(make: Callable[[], tuple[Objective, Term]], generator: torch.Generator) -> None:
     """Some steps and a boundary, then a copy made of the state alone goes on in the same way."""
     (network, first), (_, second) = make(), make()
-    memory = _filled(20, generator)
-    steps = [_step(network, memory, number % 2, 3, 5, generator) for number in range(5)]
-    for number, step in enumerate(steps[:3]):
-        first(step)
-        first.after_step(network)
+    memory = _filled(20, first.needs, generator)
+    for number in range(3):
+        first(_step(network, memory, number % 2, 3, 5, generator))
+        _advance(network, first)
         if first.boundaries and number == 1:
             first.boundary(network)
     second.load_state_dict(first.state_dict())
-    for step in steps[3:]:
+    for number in (1, 0, 1):
+        step = _step(network, memory, number, 3, 5, generator)
         require(torch.equal(first(step).loss, second(step).loss), "state_dict does not hold the whole state")
-        first.after_step(network)
-        second.after_step(network)
+        _advance(network, first, second)
 
 
-def _filled(stored: int, generator: torch.Generator) -> Memory:
-    store = Store(24, (3, 4, 4), {"feature": FEATURES, "projected": PROJECTION})
+def _filled(stored: int, needs: frozenset[str], generator: torch.Generator) -> Memory:
+    """A memory with those vectors that a term says it reads."""
+    vectors = {name: n for name, n in (("feature", FEATURES), ("projected", PROJECTION)) if name in needs}
+    store = Store(24, (3, 4, 4), vectors)
     memory = Memory(store, KEEPS.build("fifo"), DRAWS.build("uniform"), torch.Generator().manual_seed(5))
-    rows = {
-        "loss": torch.randn(stored, generator=generator),
-        "angle": torch.rand(stored, generator=generator),
-        "feature": torch.randn(stored, FEATURES, generator=generator),
-        "projected": torch.randn(stored, PROJECTION, generator=generator),
-    }
+    rows = {name: torch.randn(stored, length, generator=generator) for name, length in vectors.items()}
+    rows["loss"] = torch.randn(stored, generator=generator)
+    rows["angle"] = torch.rand(stored, generator=generator)
     images = torch.randint(0, 256, (stored, 3, 4, 4), generator=generator, dtype=torch.uint8)
     memory.insert(images, torch.arange(stored), rows)
     return memory
 
 
 def _step(
-    network: Objective, memory: Memory, number: int, fresh: int, replayed: int, generator: torch.Generator
+    network: Objective,
+    memory: Memory,
+    number: int,
+    fresh: int,
+    replayed: int,
+    generator: torch.Generator,
+    blank: bool = False,
 ) -> Step:
     replay = memory.draw(replayed)
     views = torch.randn(network.views, fresh + replayed, 3, 4, 4, generator=generator)
-    with torch.enable_grad():
+    if blank:
+        views = torch.zeros_like(views)
+    with single_sample(network, alone=views.shape[1] == 1):
         out = network(views)
     return Step(number, fresh, views, replay, out, measure(out, MemorySettings()), network, memory)

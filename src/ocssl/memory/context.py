@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -14,6 +15,6 @@ class Context(Protocol):
         """How much the loss of each image would rise by a plain SGD step on the stream minibatch alone: [n]."""
         ...
 
-    def gradients(self, images: Tensor) -> Tensor:
-        """The gradient of each image's loss for the last layers, one row an image: [n, d]."""
+    def gradients(self, batches: Sequence[Tensor]) -> Tensor:
+        """The gradient of each batch's mean loss for the last layers, one row a batch: [n, d]."""
         ...

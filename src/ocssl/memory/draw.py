@@ -15,7 +15,7 @@ from torch import Tensor
 from ocssl.memory.context import Context
 from ocssl.memory.store import Store
 from ocssl.registry import Registry
-from ocssl.settings import Positive
+from ocssl.settings import Positive, Share, Size, Weight
 
 
 class Draw:
@@ -37,6 +37,7 @@ class Draw:
 
 
 DRAWS: Registry[Draw] = Registry("draw rule")
+LEAST = 1e-6  # priority that every slot has
 
 
 @DRAWS.add("uniform")
@@ -83,6 +84,50 @@ class HighLoss(Draw):
     def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         logits = min_max(store["loss"], out=store.scratch(0)).div_(self.temperature)
         return first_to_finish(store, logits, n, generator)
+
+
+@DRAWS.add("per")
+@dataclass(kw_only=True)
+class Per(Draw):
+    """Prioritised replay: probability ~ (loss - low)^alpha, and rarely drawn samples weigh more in the loss.
+
+    `low` is the lowest loss that there can be: -1 for SimSiam, 0 for losses that are never negative. Slots that were
+    never drawn have the highest priority in the memory. `softmax` goes by Softmax(loss), losses scaled to [0, 1],
+    without alpha. The weights (N P)^-beta, divided by the largest in the memory, undo the preference in part, fully at
+    beta 1, which it reaches after `anneal` arrivals (none: never); `importance` turns them off.
+    """
+
+    mode: Literal["proportional", "softmax"] = "proportional"
+    alpha: Weight = 0.6
+    beta: Share = 0.4
+    anneal: Size | None = None
+    low: float = -1.0
+    importance: bool = True
+    needs: ClassVar[frozenset[str]] = frozenset({"born", "draws", "loss"})
+
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
+        return first_to_finish(store, self._logits(store), n, generator)
+
+    def weighs(self) -> bool:
+        return self.importance
+
+    def weigh(self, store: Store, slots: Tensor) -> Tensor:
+        if not self.importance or not len(slots):
+            return super().weigh(store, slots)
+        arrivals = int(store["born"].max()) + 1
+        risen = min(1.0, arrivals / self.anneal) if self.anneal else 0.0
+        beta = self.beta + (1 - self.beta) * risen
+        logits = self._logits(store)
+        return (beta * (logits.min() - logits[slots])).exp().float()  # N and the sum of all P cancel out
+
+    def _logits(self, store: Store) -> Tensor:
+        """log P of each slot, up to a constant."""
+        losses = store.scratch(0).copy_(store["loss"])
+        if len(losses):
+            losses[store["draws"] == 0] = losses.max()
+        if self.mode == "softmax":
+            return min_max(losses, out=losses)
+        return losses.sub_(self.low).add_(LEAST).clamp_min_(LEAST).log_().mul_(self.alpha)
 
 
 def min_max(values: Tensor, out: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -67,9 +67,7 @@ class Reservoir(Keep):
     needs: ClassVar[frozenset[str]] = frozenset({"born"})
 
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
-        seen = arriving["born"] + 1  # arrivals up to and including each sample
-        chance = torch.rand(len(seen), generator=generator, dtype=torch.float64).to(seen.device)
-        slots = (chance * seen).long()
+        slots = (_uniform(arriving["born"], generator) * (arriving["born"] + 1)).long()
         return _last_of_each_slot(torch.where(slots < store.capacity, slots, REFUSED))
 
 
@@ -93,6 +91,43 @@ class LowestLoss(Keep):
 
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
         return _replace_lowest(store, -store["loss"], -arriving["loss"], arriving["born"])
+
+
+@KEEPS.add("lars")
+@dataclass(kw_only=True)
+class Lars(Keep):
+    """Loss-aware reservoir: the t-th sample comes in with probability M / t, over the lowest stored loss.
+
+    With `sampled` the slot is drawn instead, in proportion to how far its loss lies below the highest one: that one
+    itself never goes.
+    """
+
+    victim: Literal["argmin", "sampled"] = "argmin"
+    needs: ClassVar[frozenset[str]] = frozenset({"born", "loss"})
+
+    def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
+        losses, born = store["loss"].double(), store["born"].clone()
+        slots = torch.full_like(arriving["born"], REFUSED)
+        coins = _uniform(arriving["born"], generator) * (arriving["born"] + 1)
+        chances = _uniform(arriving["born"], generator)
+        for i in (coins < store.capacity).nonzero()[:, 0].tolist():
+            slot = lowest(losses, born, 1)[0] if self.victim == "argmin" else _below_the_highest(losses, chances[i])
+            slots[slots == slot] = REFUSED  # an earlier newcomer whose slot this one takes
+            slots[i] = slot
+            losses[slot], born[slot] = arriving["loss"][i], arriving["born"][i]
+        return slots
+
+
+def _below_the_highest(losses: Tensor, chance: Tensor) -> Tensor:
+    """The slot of a uniform number, with probabilities proportional to highest loss - loss; all equal: uniform."""
+    distance = losses.max() - losses
+    total = (distance if distance.any() else torch.ones_like(distance)).cumsum(0)
+    return torch.searchsorted(total, chance * total[-1], right=True)
+
+
+def _uniform(born: Tensor, generator: torch.Generator) -> Tensor:
+    """A number in [0, 1) for each arriving sample, the same on every device."""
+    return torch.rand(len(born), generator=generator, dtype=torch.float64).to(born.device)
 
 
 def _replace_lowest(store: Store, stored: Tensor, arriving: Tensor, born: Tensor) -> Tensor:

@@ -1,7 +1,26 @@
 """Self-supervised objectives, one file each."""
 
+from ocssl.objectives.barlow import BarlowTwins
+from ocssl.objectives.byol import BYOL
+from ocssl.objectives.moco import MoCo
 from ocssl.objectives.nothing import Nothing
 from ocssl.objectives.objective import OBJECTIVES, Objective, Output
+from ocssl.objectives.patches import CMP, EMPSSL
+from ocssl.objectives.simclr import SimCLR
 from ocssl.objectives.simsiam import SimSiam
+from ocssl.objectives.vicreg import VICReg
 
-__all__ = ["OBJECTIVES", "Nothing", "Objective", "Output", "SimSiam"]
+__all__ = [
+    "BYOL",
+    "CMP",
+    "EMPSSL",
+    "OBJECTIVES",
+    "BarlowTwins",
+    "MoCo",
+    "Nothing",
+    "Objective",
+    "Output",
+    "SimCLR",
+    "SimSiam",
+    "VICReg",
+]

@@ -5,11 +5,15 @@ from __future__ import annotations
 from torch import nn
 
 
-def projector(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    """Three layers with batch norm; the last norm has no affine part, so the bias before it has no effect: frozen."""
-    last = nn.Linear(hidden, outputs)
-    last.bias.requires_grad_(False)
-    return nn.Sequential(
+def projector(inputs: int, hidden: int, outputs: int, *, norm: bool = True) -> nn.Sequential:
+    """Three layers with batch norm; the last norm has no affine part, so the bias before it has no effect: frozen.
+
+    Without the last norm there is no last bias either: it is for losses that centre their input.
+    """
+    last = nn.Linear(hidden, outputs, bias=norm)
+    if norm:
+        last.bias.requires_grad_(False)
+    layers = [
         nn.Linear(inputs, hidden, bias=False),
         nn.BatchNorm1d(hidden),
         nn.ReLU(inplace=True),
@@ -17,8 +21,8 @@ def projector(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
         nn.BatchNorm1d(hidden),
         nn.ReLU(inplace=True),
         last,
-        nn.BatchNorm1d(outputs, affine=False),
-    )
+    ]
+    return nn.Sequential(*layers, nn.BatchNorm1d(outputs, affine=False)) if norm else nn.Sequential(*layers)
 
 
 def predictor(width: int, hidden: int | None = None) -> nn.Sequential:

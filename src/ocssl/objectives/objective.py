@@ -36,6 +36,7 @@ class Objective(nn.Module):
     per_sample: ClassVar[Literal["exact", "surrogate", "none"]] = "exact"  # what `Output.loss` is
     contrastive: ClassVar[bool] = False  # whether the other samples of a batch are negatives
     views: int = 2  # that it wants of each image
+    temperature: float  # of a contrastive one
     projector: nn.Module
 
     def __init__(self, encoder: nn.Module, dimension: int, projection: int) -> None:

@@ -32,7 +32,7 @@ class Penalty:
     """A term's loss, unweighted, and what it wants to show."""
 
     loss: Tensor  # scalar
-    signals: dict[str, Tensor] = field(default_factory=dict)
+    signals: dict[str, Tensor] = field(default_factory=dict)  # detached scalars, the same names in every step
 
 
 class Term(nn.Module):
@@ -44,6 +44,7 @@ class Term(nn.Module):
 
     needs: ClassVar[frozenset[str]] = frozenset()  # columns of the memory that it reads
     boundaries: ClassVar[bool] = False  # whether it must be told where an experience ends
+    whole: ClassVar[bool] = False  # whether it is a method's whole loss, for the objective `none`
 
     def __init__(self, objective: Objective, weight: float) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class Term(nn.Module):
         """Called after every optimizer step."""
 
     def boundary(self, objective: Objective) -> None:
-        """Called between two experiences, if the recipe says `schedule.boundaries`."""
+        """Called between two experiences, if the recipe says `schedule.boundaries`; may set the objective's weights."""
 
     def evaluated(self) -> nn.Module | None:
         """The encoder that is evaluated and kept, if it is this term's and not the objective's."""

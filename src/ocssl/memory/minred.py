@@ -1,0 +1,75 @@
+"""MinRed (Purushwalkam et al., 2022): the memory keeps what is least redundant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ocssl.angles import unit
+from ocssl.memory.keep import KEEPS, REFUSED, Keep, lowest
+from ocssl.memory.store import Store
+
+SELF = -2.0  # on the diagonal: lower than any cosine, so that no sample is its own neighbour
+
+
+@KEEPS.add("minred")
+@dataclass(kw_only=True)
+class MinRed(Keep):
+    """Every newcomer is kept; one at a time, the older of the two stored samples with the closest projections goes.
+
+    Cosines of all pairs of slots are stored, M x M numbers, and brought up to date for changed slots only. Pairs whose
+    cosines differ by less than float32 can tell, about 1e-6, may go in either order.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"born", "projected"})
+
+    def columns(self, capacity: int) -> dict[str, int]:
+        return {"similarity": capacity}
+
+    def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
+        n = len(arriving["born"])
+        kept = min(n, store.capacity)
+        slots = torch.full((n,), REFUSED, dtype=torch.int64, device=arriving["born"].device)
+        slots[n - kept :] = closest(store["similarity"], store["born"], kept)
+        return slots
+
+    def note(self, store: Store, slots: Tensor) -> None:
+        if not len(slots):
+            return
+        vectors = store["projected"]
+        length = vectors.norm(dim=1)
+        cosines = unit(vectors[slots]) @ vectors.T / torch.where(length > 1e-12, length, torch.inf)
+        among = cosines[:, slots]
+        cosines[:, slots] = (among + among.T) / 2  # exactly symmetric
+        similarity = store["similarity"][:, : len(store)]
+        similarity[slots] = cosines
+        similarity[:, slots] = cosines.T
+        similarity[slots, slots] = SELF
+
+
+def closest(similarity: Tensor, born: Tensor, n: int) -> Tensor:
+    """n slots, one after another the older of the closest pair that is left; of equally close ones the oldest slot.
+
+    Row maxima are upper bounds once slots are gone: only rows that come up with a neighbour that is gone are looked at
+    again.
+    """
+    if n == len(born):
+        return born.argsort()
+    bound, nearest = similarity.max(1)
+    gone = torch.zeros(len(born), dtype=torch.bool, device=born.device)
+    victims: list[Tensor] = []
+    while len(victims) < n:
+        slot = lowest(-bound, born, 1)[0]
+        if gone[nearest[slot]]:
+            stale = gone[nearest]
+            stale &= bound > bound.masked_fill(stale, -torch.inf).max()
+            stale[slot] = True
+            bound[stale], nearest[stale] = similarity[stale].masked_fill_(gone, -torch.inf).max(1)
+        else:
+            gone[slot], bound[slot] = True, -torch.inf
+            victims.append(slot)
+    return torch.stack(victims) if victims else born[:0]
