@@ -23,7 +23,7 @@ from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import create, execute, finished
 from ocssl.runs.stop import Stop
 
-STREAM = {**SMALL_STREAM, "schedule.stream_batch": 5, "checkpoint.every": 3}
+STREAM = {**SMALL_STREAM, "schedule.stream_batch": 5, "checkpoint.every": 3, "optimizer.lr": 0.05}
 MINIBATCHES = 14  # 2 experiences of 36 images, 7 minibatches of 5 each
 FULL = 5  # minibatches after which the 24 slots are full
 

@@ -67,7 +67,10 @@ def check_objective(part: Any) -> None:
         torch.allclose(straight[order], permuted, atol=1e-5),
         "the loss of a sample depends on its place in the batch: values are not one a sample",
     )
-    _check_gradients(make(), make()(torch.zeros(v, 4, 3, 4, 4)), reach=False)
+    blank = make()
+    _check_gradients(blank, blank(torch.zeros(v, 4, 3, 4, 4)), reach=False)
+    with single_sample(blank):
+        _check_gradients(blank, blank(torch.randn(v, 1, 3, 4, 4, generator=generator)), reach=False)
     _check_state(make, views)
 
 

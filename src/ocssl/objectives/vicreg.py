@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ocssl.objectives.heads import projector
 from ocssl.objectives.objective import OBJECTIVES, Objective, Output
-from ocssl.settings import Weight
+from ocssl.settings import Positive, Weight
 
 EPS = 1e-4  # under the square root of a variance
 
@@ -34,7 +34,8 @@ class VICReg(Objective):
     """VICReg: views agree, every dimension varies, no two dimensions covary. One loss for the batch.
 
     The value of a sample is its share of the invariance, the mean squared difference of its two projections. The
-    projector is as wide as the projection in all its layers.
+    projector is as wide as the projection in all its layers. With plain SGD the loss diverges at its published scale:
+    the weights of 25 act on projections that nothing normalises.
     """
 
     per_sample: ClassVar[Literal["exact", "surrogate", "none"]] = "surrogate"
@@ -48,9 +49,10 @@ class VICReg(Objective):
         invariance: Weight = 25.0,
         variance: Weight = 25.0,
         covariance: Weight = 1.0,
+        scale: Positive = 0.1,  # of the whole loss
     ) -> None:
         super().__init__(encoder, dimension, projection)
-        self.invariance, self.variance, self.covariance = invariance, variance, covariance
+        self.invariance, self.variance, self.covariance, self.scale = invariance, variance, covariance, scale
         self.projector = projector(dimension, projection, projection, norm=False)
 
     def forward(self, views: Tensor) -> Output:
@@ -59,8 +61,8 @@ class VICReg(Objective):
         loss = (first.float() - second.float()).square().mean(-1)
         (lack1, covary1), (lack2, covary2) = moments(first), moments(second)
         spread = self.variance * (lack1 + lack2) + self.covariance * (covary1 + covary2)
-        batch_loss = self.invariance * loss.mean() + spread
+        batch_loss = self.scale * (self.invariance * loss.mean() + spread)
         return Output(loss, torch.stack(features), torch.stack([first, second]), batch_loss)
 
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor:
-        return self.invariance * (prediction.float() - target.detach().float()).square().mean()
+        return self.scale * self.invariance * (prediction.float() - target.detach().float()).square().mean()
