@@ -51,6 +51,11 @@ def test_adding_a_method_of_your_own_works_as_written(tmp_path: Path) -> None:
     assert "free = 3" in (folder / "run.toml").read_text()
     again = shell(f"ocssl resume {folder} --parts mine.py", tmp_path)
     assert again.returncode == 0, again.stderr
+    (folder / "metrics.json").unlink()  # as if it had been killed before its end
+    forgotten = shell(f"ocssl resume {folder}", tmp_path)
+    assert forgotten.returncode == 2
+    assert "named with --parts" in forgotten.stderr
+    assert any((folder / "checkpoints").iterdir())
     wrong = shell(f"{run} {sets} --out other --set memory.rules.worn-out.fre=5", tmp_path)
     assert wrong.returncode == 2
     assert "'free'" in wrong.stderr

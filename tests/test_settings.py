@@ -65,7 +65,7 @@ def test_every_method_resolves_on_every_benchmark_and_survives_toml(
 
 def test_options_of_parts_are_written_out_in_the_record() -> None:
     table = tomllib.loads(to_toml(resolve_run("solar", "synthetic", 0, {})))
-    assert table["objective"] == {"name": "simsiam", "projection": 512}
+    assert table["objective"] == {"name": "simsiam", "projection": 512, "weight": 1.0}
     assert table["memory"]["rules"]["least-drawn"] == {"probability": "softmax", "temperature": 1.0}
     assert {"weight", "k", "short", "detach_angle"} == table["terms"]["overlap"].keys()
     assert {"classes", "train", "test"} <= table["stream"].keys()
@@ -153,3 +153,35 @@ def test_a_name_is_registered_once() -> None:
     add = registry().add("one")
     with pytest.raises(ValueError, match="twice"):
         add(Part)
+
+
+@pytest.mark.parametrize("name", ["two words", "a.b", "", "é", "a/b"])
+def test_a_part_has_a_name_that_settings_can_spell(name: str) -> None:
+    with pytest.raises(ValueError, match="letters, digits"):
+        Registry[Any]("term").add(name)(type("Part", (), {}))
+
+
+def test_a_keep_rule_and_a_draw_rule_never_share_a_name() -> None:
+    from ocssl.memory import DRAWS, KEEPS
+
+    with pytest.raises(ValueError, match="registered twice"):
+        DRAWS.add("fifo")(type("Part", (), {}))
+    with pytest.raises(ValueError, match="registered twice"):
+        KEEPS.add("uniform")(type("Part", (), {}))
+
+
+def test_an_option_needs_a_default_but_no_type() -> None:
+    registry: Registry[Any] = Registry("term")
+
+    class Needy:
+        def __init__(self, *, a: int) -> None: ...
+
+    class Loose:
+        def __init__(self, *, a=3):  # type: ignore[no-untyped-def]
+            self.a = a
+
+    with pytest.raises(ValueError, match="option a has no default"):
+        registry.add("needy")(Needy)
+    assert "needy" not in registry
+    registry.add("loose")(Loose)
+    assert registry.build("loose", {"a": "x"}).a == "x"

@@ -17,6 +17,8 @@ from ocssl.settings import LearnerSettings, ObjectiveSettings
 from ocssl.terms import TERMS, Term
 from ocssl.weights import generator_for, initialise, quietly
 
+STATISTICS = {"loss", "angle", "feature", "projected"}  # columns that come from a sample's own rows
+
 
 def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The settings table with the options of all its parts written out, so that a record of it says everything."""
@@ -33,6 +35,18 @@ def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 def _others(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if key not in ObjectiveSettings.model_fields}
+
+
+def require_known(settings: LearnerSettings) -> None:
+    """That every part which the settings name is registered."""
+    memory = settings.memory
+    named: list[tuple[Registry[Any], str]] = [(KEEPS, memory.keep), (DRAWS, memory.draw)]
+    named += [(OBJECTIVES, settings.objective.name), *((TERMS, name) for name in settings.terms)]
+    try:
+        for registry, name in named:
+            registry[name]
+    except SettingError as error:
+        raise SettingError(f"{str(error).removesuffix('.')}; a part of your own is named with --parts.") from None
 
 
 def usable_device(name: str | torch.device) -> torch.device:
@@ -59,18 +73,43 @@ def build_terms(settings: LearnerSettings, objective: Objective, seed: int) -> d
                 term.begin(objective)
                 terms[name] = term
     for name, term in terms.items():
-        if term.boundaries and not settings.schedule.boundaries:
-            raise SettingError(
-                f"term {name!r} must be told where an experience ends: set schedule.boundaries=true, "
-                "if the setting that you study allows it."
-            )
-    if objective.per_sample == "none" and not any(term.whole for term in terms.values()):
+        _require_what_a_term_needs(name, term, objective, settings)
+    if not _has_losses(objective, settings) and not any(term.whole for term in terms.values()):
         able = " or ".join(name for name in TERMS if TERMS[name].whole)
         raise SettingError(
-            f"objective {settings.objective.name!r} has no loss of its own: nothing to learn without a term that is "
-            f"a whole loss ({able})."
+            f"objective {settings.objective.name!r} of weight {settings.objective.weight:g} trains nothing: it takes a "
+            f"term that is a whole loss ({able})."
         )
     return terms
+
+
+def _has_losses(objective: Objective, settings: LearnerSettings) -> bool:
+    """Whether samples have losses that are trained, so that they mean something."""
+    return objective.per_sample != "none" and settings.objective.weight > 0
+
+
+def _require_what_a_term_needs(name: str, term: Term, objective: Objective, settings: LearnerSettings) -> None:
+    schedule = settings.schedule
+    if term.boundaries and not schedule.boundaries:
+        raise SettingError(
+            f"term {name!r} must be told where an experience ends: set schedule.boundaries=true, "
+            "if the setting that you study allows it."
+        )
+    if term.pairs and objective.views != 2:
+        raise SettingError(
+            f"term {name!r} works with two views, and objective {settings.objective.name!r} has {objective.views}."
+        )
+    if "stream" in term.rows and schedule.stream_in == "none":
+        raise SettingError(f"term {name!r} learns from stream samples: schedule.stream_in must not be none.")
+    if "replay" in term.rows and (not settings.memory.capacity or schedule.stream_batch >= schedule.batch):
+        raise SettingError(
+            f"term {name!r} learns from replayed samples: memory.capacity must be above 0, "
+            "and schedule.stream_batch below schedule.batch."
+        )
+    if "replay" in term.rows and schedule.mix:
+        raise SettingError(
+            f"term {name!r} learns from replayed samples, which have no rows of their own with schedule.mix."
+        )
 
 
 def build_objective(
@@ -111,15 +150,21 @@ def build_memory(
             raise unknown("rule in setting memory.rules:", rule, [*KEEPS, *DRAWS])
         (KEEPS if rule in KEEPS else DRAWS).build(rule, options)
     keep = KEEPS.build(chosen.keep, chosen.rules.get(chosen.keep))
-    draw = DRAWS.build(chosen.draw, chosen.rules.get(chosen.draw))
+    options = dict(chosen.rules.get(chosen.draw, {}))
+    if "low" in DRAWS.options(chosen.draw):
+        options.setdefault("low", objective.lowest)
+    draw = DRAWS.build(chosen.draw, options)
     needs = {f"memory.keep {chosen.keep!r}": keep.needs, f"memory.draw {chosen.draw!r}": draw.needs}
+    asking = [name for name, asks in zip(needs, (keep.asks, draw.asks), strict=True) if asks]
     needs |= {f"term {name!r}": term.needs for name, term in terms.items()}
     if chosen.capacity:
-        _require_losses(settings.objective.name, objective, needs)
+        ranking = [part for part, columns in needs.items() if "loss" in columns]
+        _require_statistics(settings, objective, asking + ranking, needs)
         if draw.weighs() and objective.per_sample != "exact":
             raise SettingError(
                 f"memory.draw {chosen.draw!r} weighs the loss of each sample, and objective "
-                f"{settings.objective.name!r} trains one number for the whole batch; turn its weights off."
+                f"{settings.objective.name!r} trains one number for the whole batch; turn the weights off in "
+                f"memory.rules.{chosen.draw}."
             )
     vectors = {
         "feature": objective.dimension if chosen.space == "encoder" else objective.projection,
@@ -134,9 +179,17 @@ def build_memory(
     return Memory(store, keep, draw, generator, ema=chosen.ema, unit_vectors=chosen.mean == "unit")
 
 
-def _require_losses(name: str, objective: Objective, needs: Mapping[str, frozenset[str]]) -> None:
-    ranking = [part for part, columns in needs.items() if "loss" in columns]
-    if ranking and objective.per_sample == "none":
+def _require_statistics(
+    settings: LearnerSettings, objective: Objective, ranking: list[str], needs: Mapping[str, frozenset[str]]
+) -> None:
+    name = settings.objective.name
+    if ranking and not _has_losses(objective, settings):
         raise SettingError(
-            f"{ranking[0]} goes by the loss of each sample, and objective {name!r} has none; choose another of either."
+            f"{ranking[0]} goes by the loss of each sample, and objective {name!r} has none that is trained; choose "
+            "another of either."
+        )
+    measuring = [part for part, columns in needs.items() if columns & STATISTICS]
+    if measuring and settings.schedule.mix:
+        raise SettingError(
+            f"{measuring[0]} goes by what was measured on single samples, and schedule.mix trains on mixtures only."
         )

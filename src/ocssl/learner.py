@@ -16,6 +16,7 @@ from ocssl import checkpoint, recipes
 from ocssl.assembly import build_memory, build_objective, build_terms, usable_device
 from ocssl.context import LearnerContext
 from ocssl.errors import CheckpointError, NonFiniteLoss, SettingError
+from ocssl.finite import non_finite
 from ocssl.images import as_ids, as_images
 from ocssl.join import Join
 from ocssl.objectives import Output
@@ -117,6 +118,7 @@ class Learner:
                 step = Step(p, fresh, views, replay, out, measure(out, self.settings.memory), self.objective, memory)
                 loss = out.total(torch.cat([replay.weight.new_ones(fresh), replay.weight]))
                 signals = {"ssl": loss.detach()}
+                loss = self.settings.objective.weight * loss
                 for name, term in self.terms.items():
                     penalty = term(step)
                     loss = loss + term.weight * penalty.loss
@@ -157,7 +159,7 @@ class Learner:
     def _step(self, loss: Tensor, losses: Tensor, ids: Tensor) -> None:
         """One SGD step; a loss that is not finite is refused before any weight changes."""
         if not torch.isfinite(loss):
-            raise _non_finite(losses, ids, self.steps)
+            raise non_finite(losses, ids, self.steps)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self._optimizer.step()
@@ -293,16 +295,3 @@ class Learner:
         self.memory.load_state(under("memory."))
         self._view_generator.set_state(tensors["generator.views"])
         self.join.generator.set_state(tensors["generator.join"])
-
-
-def _non_finite(losses: Tensor, ids: Tensor, steps: int) -> NonFiniteLoss:
-    bad = ids[~torch.isfinite(losses)].tolist()
-    if not bad or len(bad) == len(ids):
-        which, advice = "every sample of the batch", "the weights have diverged; try a lower optimizer.lr"
-        bad = ids.tolist()
-    else:
-        shown = ", ".join(map(str, bad[:10])) + (", ..." if len(bad) > 10 else "")
-        which, advice = f"{len(bad)} of {len(ids)} samples (ids {shown})", "look at these images"
-    return NonFiniteLoss(
-        f"the loss of step {steps + 1} is not finite for {which}; no weight was changed: {advice}.", bad
-    )

@@ -23,5 +23,5 @@ def load_parts(file: Path | None) -> None:
     sys.modules[name] = module  # classes look their module up by name
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SettingError(f"{file} fails: {type(error).__name__}: {' '.join(str(error).split())}.") from error

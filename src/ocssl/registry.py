@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, get_type_hints
 
@@ -28,17 +29,25 @@ class Registry(Generic[T]):
     5
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, names: set[str] | None = None) -> None:
         self.kind = kind
+        self._names = set() if names is None else names  # taken; another registry's too if it is handed in
         self._parts: dict[str, type[T]] = {}
 
     def add(self, name: str) -> Callable[[P], P]:
         """Class decorator: register a part under a name."""
 
         def register(part: P) -> P:
-            if name in self._parts:
-                raise ValueError(f"{self.kind} {name!r} is registered twice")
+            if name in self._names:
+                raise ValueError(f"{self.kind} {name!r} is registered twice, or a rule of another kind has its name")
+            if not re.fullmatch(r"[\w-]+", name, re.ASCII):
+                raise ValueError(f"{self.kind} {name!r}: a name has letters, digits, - and _ only")
             self._parts[name] = part
+            for key, option in self.options(name).items():
+                if option.default is inspect.Parameter.empty:
+                    del self._parts[name]
+                    raise ValueError(f"{self.kind} {name!r}: its option {key} has no default")
+            self._names.add(name)
             return part
 
         return register
@@ -78,7 +87,9 @@ class Registry(Generic[T]):
             if key not in known:
                 raise unknown(f"option of {self.kind} {name!r}:", key, known)
             try:
-                checked[key] = TypeAdapter(hints[key]).validate_python(value)
+                checked[key] = TypeAdapter(hints.get(key, Any)).validate_python(value)
+                if isinstance(value, bool) and not isinstance(checked[key], bool):
+                    raise SettingError(f"{self.kind} {name!r}: option {key} is {value!r}: it is not a switch.")
                 if isinstance(checked[key], float) and not math.isfinite(checked[key]):
                     raise SettingError(f"{self.kind} {name!r}: option {key} is {value!r}: a finite number is wanted.")
             except ValidationError as error:

@@ -51,6 +51,7 @@ class ObjectiveSettings(BaseModel):
 
     name: str = "simsiam"
     projection: Size = Field(2048, description="length of what the projector makes of the features")
+    weight: Weight = Field(1.0, description="of the objective's own loss; 0 where a term is the whole loss")
 
 
 class MemorySettings(Section):
@@ -89,11 +90,16 @@ class ScheduleSettings(Section):
     boundaries: bool = Field(False, description="offline methods: the learner is told where an experience ends")
 
     @model_validator(mode="after")
-    def _measured_before_admitted(self) -> ScheduleSettings:
+    def _possible(self) -> ScheduleSettings:
         if self.stream_in == "none" and self.admit != "before":
             raise ValueError(
                 f"schedule.stream_in is none, so that stream samples must enter the memory before the passes: "
                 f"schedule.admit must be before, not {self.admit}"
+            )
+        if self.mix and self.stream_in != "all":
+            raise ValueError(
+                f"schedule.mix mixes stream samples with replayed ones in every pass: schedule.stream_in must be all, "
+                f"not {self.stream_in}"
             )
         return self
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
@@ -90,9 +90,9 @@ def test_the_oracle_tells_lowest_loss_from_highest_loss() -> None:
     assert kept(memory) == mirrored
 
 
-def test_after_an_update_no_kept_loss_is_below_an_evicted_one() -> None:
+def compare_kept_and_evicted(name: str) -> None:
     generator = torch.Generator().manual_seed(3)
-    memory = memory_with(KEEPS.build("highest-loss"), 30)
+    memory = memory_with(KEEPS.build(name), 30)
     offer(memory, torch.rand(30, generator=generator))
     for _ in range(20):
         before = memory.table()
@@ -101,18 +101,60 @@ def test_after_an_update_no_kept_loss_is_below_an_evicted_one() -> None:
         after = memory.table()
         evicted = [loss for i, loss in zip(before["id"], before["loss"], strict=True) if i not in after["id"]]
         refused = arriving[slots < 0].tolist()
+        assert len(memory) == 30
         assert len(evicted) + len(refused) == 7
         assert min(after["loss"]) >= max([*evicted, *refused])
+
+
+def test_after_an_update_no_kept_loss_is_below_an_evicted_one() -> None:
+    compare_kept_and_evicted("highest-loss")
+
+
+@pytest.mark.parametrize("name", ["fifo", "reservoir", "lowest-loss"])
+def test_the_comparison_of_kept_and_evicted_catches_rules_that_go_by_something_else(name: str) -> None:
+    with pytest.raises(AssertionError):
+        compare_kept_and_evicted(name)
+
+
+def compare_fifo(rule: Keep, sizes: list[int], capacity: int) -> None:
+    """The set of slots is the last M samples, after every minibatch."""
+    memory = memory_with(rule, capacity)
+    for n in sizes:
+        offer(memory, torch.zeros(n))
+        assert kept(memory) == set(range(max(0, memory.seen - capacity), memory.seen))
 
 
 @given(sizes=batch_sizes, capacity=st.integers(1, 20))
 @settings(max_examples=100, deadline=None)
 def test_fifo_keeps_the_last_samples(sizes: list[int], capacity: int) -> None:
-    memory = memory_with(KEEPS.build("fifo"), capacity)
-    for n in sizes:
-        offer(memory, torch.zeros(n))
-    total = sum(sizes)
-    assert kept(memory) == set(range(max(0, total - capacity), total))
+    compare_fifo(KEEPS.build("fifo"), sizes, capacity)
+
+
+class OverRandom(Keep):
+    """Broken ring: newcomers take random slots."""
+
+    def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
+        return torch.randperm(store.capacity, generator=generator)[: len(arriving["born"])]
+
+
+class OverNewest(Keep):
+    """Broken ring: newcomers take the newest samples' slots."""
+
+    def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
+        return store["born"].argsort(descending=True)[: len(arriving["born"])]
+
+
+class OneOff(Keep):
+    """Broken ring: it begins at the second slot."""
+
+    def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
+        return (arriving["born"] + 1) % store.capacity
+
+
+@pytest.mark.parametrize("broken", [OverRandom, OverNewest, OneOff])
+def test_the_slot_set_catches_a_ring_that_overwrites_other_slots(broken: type[Keep]) -> None:
+    with pytest.raises(AssertionError):
+        compare_fifo(broken(), [4, 4, 4], capacity=6)
 
 
 def reservoir_inclusion(

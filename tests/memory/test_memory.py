@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,10 +31,11 @@ def filled(
     unit_vectors: bool = False,
     keep: str = "fifo",
     draw: str = "uniform",
+    kind: type[Memory] = Memory,
 ) -> Memory:
     rule = KEEPS.build(keep)
     store = Store(capacity, (3, 2, 2), {"feature": 2, "projected": 2, **rule.columns(capacity)})
-    memory = Memory(store, rule, DRAWS.build(draw), torch.Generator().manual_seed(0), ema, unit_vectors)
+    memory = kind(store, rule, DRAWS.build(draw), torch.Generator().manual_seed(0), ema, unit_vectors)
     if n:
         memory.insert(
             torch.zeros(n, 3, 2, 2, dtype=torch.uint8),
@@ -43,8 +46,8 @@ def filled(
     return memory
 
 
-def test_a_refresh_mixes_old_and_new_half_and_half_once() -> None:
-    memory = filled()
+def compare_refresh(kind: type[Memory]) -> None:
+    memory = filled(kind=kind)
     replay = memory.draw(3)
     old = memory.store["loss"].clone()
     new = torch.tensor([10.0, 20.0, 30.0])
@@ -55,6 +58,38 @@ def test_a_refresh_mixes_old_and_new_half_and_half_once() -> None:
     torch.testing.assert_close(memory.store["loss"], expected)
     assert torch.equal(memory.store["feature"][replay.slots], torch.full((3, 2), 0.5))
     assert torch.equal(memory.store["angle"], torch.ones(8))
+
+
+def test_a_refresh_mixes_old_and_new_half_and_half_once() -> None:
+    compare_refresh(Memory)
+
+
+class Twice(Memory):
+    def refresh(self, replay: Replay, statistics: Mapping[str, Tensor]) -> None:
+        super().refresh(replay, statistics)
+        super().refresh(replay, statistics)
+
+
+class Never(Memory):
+    def refresh(self, replay: Replay, statistics: Mapping[str, Tensor]) -> None:
+        pass
+
+
+class OtherSlots(Memory):
+    def refresh(self, replay: Replay, statistics: Mapping[str, Tensor]) -> None:
+        slots = (replay.slots + 1) % len(self)
+        super().refresh(replace(replay, slots=slots, born=self.store["born"][slots]), statistics)
+
+
+class OtherRows(Memory):
+    def refresh(self, replay: Replay, statistics: Mapping[str, Tensor]) -> None:
+        super().refresh(replay, {name: rows.roll(1, 0) for name, rows in statistics.items()})
+
+
+@pytest.mark.parametrize("broken", [Twice, Never, OtherSlots, OtherRows])
+def test_the_oracle_catches_a_refresh_that_is_wrong(broken: type[Memory]) -> None:
+    with pytest.raises(AssertionError):
+        compare_refresh(broken)
 
 
 def test_without_ema_a_refresh_keeps_the_newest_value() -> None:
@@ -91,8 +126,8 @@ def test_unit_vectors_stay_unit_after_a_refresh() -> None:
     torch.testing.assert_close(lengths, torch.ones(4))
 
 
-def test_counts_add_up_to_the_draws_of_samples_still_there() -> None:
-    memory = filled(capacity=5, n=5)
+def compare_counts(kind: type[Memory]) -> None:
+    memory = filled(capacity=5, n=5, kind=kind)
     expected = dict.fromkeys(range(100, 200), 0)
     for step in range(30):
         for i in memory.draw(3).ids.tolist():
@@ -102,6 +137,41 @@ def test_counts_add_up_to_the_draws_of_samples_still_there() -> None:
         assert {int(i): int(d) for i, d in zip(table["id"], table["draws"], strict=True)} == {
             int(i): expected[int(i)] for i in table["id"]
         }
+
+
+def test_counts_add_up_to_the_draws_of_samples_still_there() -> None:
+    compare_counts(Memory)
+
+
+class CountsTwice(Memory):
+    def draw(self, n: int, context: Any = None) -> Replay:
+        replay = super().draw(n, context)
+        self.store["draws"][replay.slots] += 1
+        return replay
+
+
+class CountsNothing(Memory):
+    def draw(self, n: int, context: Any = None) -> Replay:
+        before = self.store["draws"].clone()
+        replay = super().draw(n, context)
+        self.store["draws"].copy_(before)
+        return replay
+
+
+class CountsSlots(Memory):
+    """A newcomer inherits the count of the sample whose slot it takes."""
+
+    def insert(self, images: Tensor, ids: Tensor, statistics: Mapping[str, Tensor], context: Any = None) -> Tensor:
+        before = self.store["draws"].clone()
+        slots = super().insert(images, ids, statistics, context)
+        self.store["draws"][: len(before)] = before
+        return slots
+
+
+@pytest.mark.parametrize("broken", [CountsTwice, CountsNothing, CountsSlots])
+def test_the_oracle_catches_a_wrong_count_of_draws(broken: type[Memory]) -> None:
+    with pytest.raises(AssertionError):
+        compare_counts(broken)
 
 
 def test_a_draw_is_at_most_what_there_is() -> None:

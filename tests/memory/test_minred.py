@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ocssl.memory import DRAWS, KEEPS, Memory, Store
+from ocssl.memory import DRAWS, KEEPS, Keep, Memory, MinRed, Store
 from ocssl.memory.minred import SELF
 
 
-def memory_of(capacity: int, dimension: int = 8) -> Memory:
-    rule = KEEPS.build("minred")
+def memory_of(capacity: int, dimension: int = 8, rule: Keep | None = None) -> Memory:
+    rule = rule or KEEPS.build("minred")
     store = Store(capacity, (3, 1, 1), {"projected": dimension, **rule.columns(capacity)})
     return Memory(store, rule, DRAWS.build("uniform"), torch.Generator().manual_seed(0))
 
@@ -107,6 +107,34 @@ def test_newcomers_are_kept_even_if_identical() -> None:
     slots = offer(memory, torch.ones(3, 8))
     assert len(set(slots)) == 3
     assert -1 not in slots
+
+
+def compare_filling_in_the_middle_of_a_minibatch(rule: Keep) -> None:
+    """Two of four newcomers find free slots; the other two evict samples that were there before."""
+    memory = memory_of(6, rule=rule)
+    offer(memory, torch.randn(4, 8, generator=torch.Generator().manual_seed(1)))
+    slots = offer(memory, torch.ones(4, 8))  # closer to one another than to anything old
+    left = memory.store["id"].tolist()
+    assert set(left) > {4, 5, 6, 7}
+    assert [left[slot] for slot in slots] == [4, 5, 6, 7]
+    assert len({0, 1, 2, 3} & set(left)) == 2
+
+
+def test_newcomers_that_just_took_free_slots_are_not_evicted_by_the_rest_of_their_minibatch() -> None:
+    compare_filling_in_the_middle_of_a_minibatch(KEEPS.build("minred"))
+
+
+class EvictsItsOwn(MinRed):
+    """Broken: newcomers in slots that were free a moment ago may go, too."""
+
+    def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
+        vectors, born = store["projected"].tolist(), store["born"].tolist()
+        return torch.tensor(evict(vectors, born, len(arriving["born"])))
+
+
+def test_the_comparison_catches_a_minibatch_that_evicts_its_own_samples() -> None:
+    with pytest.raises(AssertionError):
+        compare_filling_in_the_middle_of_a_minibatch(EvictsItsOwn())
 
 
 def test_of_more_arrivals_than_slots_the_last_stay() -> None:

@@ -90,7 +90,7 @@ def test_the_objective_trains_a_tenth_of_the_loss_and_tells_the_cosines_of_sampl
 
 def test_the_distance_is_the_own_loss_to_constant_targets() -> None:
     prediction, target = (x.requires_grad_() for x in two())
-    distance = small().distance(prediction, target)
+    distance = small().distance(prediction[None], target[None])
     assert distance.item() == pytest.approx(0.1 * literal(prediction, target), rel=1e-4)
     distance.backward()
     assert prediction.grad is not None

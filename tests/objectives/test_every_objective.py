@@ -123,14 +123,14 @@ def test_one_loss_for_the_batch_is_trained_exactly_where_samples_have_surrogates
 def test_the_distance_is_finite_smallest_at_the_target_and_leaves_the_target_alone(name: str) -> None:
     objective = made(name)
     generator = torch.Generator().manual_seed(5)
-    target = torch.randn(6, 12, generator=generator).requires_grad_()
-    prediction = torch.randn(6, 12, generator=generator).requires_grad_()
+    target = torch.randn(2, 6, 12, generator=generator).requires_grad_()
+    prediction = torch.randn(2, 6, 12, generator=generator).requires_grad_()
     there, away = objective.distance(target.detach(), target), objective.distance(prediction, target)
     assert there < away
     away.backward()
     assert target.grad is None
     assert prediction.grad is not None
-    for rows in (torch.zeros(6, 12), torch.ones(1, 12)):
+    for rows in (torch.zeros(2, 6, 12), torch.ones(2, 1, 12)):
         assert objective.distance(rows, rows).isfinite()
 
 

@@ -109,7 +109,7 @@ def test_gradients_equal_finite_differences() -> None:
 
 def test_the_distance_is_the_literal_symmetric_contrast_to_constant_targets() -> None:
     prediction, target = (x.requires_grad_() for x in two())
-    distance = small().distance(prediction, target)
+    distance = small().distance(prediction[None], target[None])
     assert distance.item() == pytest.approx(literal_distance(prediction, target), rel=1e-5)
     distance.backward()
     assert prediction.grad is not None

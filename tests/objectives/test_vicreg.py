@@ -105,7 +105,7 @@ def test_rows_that_do_not_vary_give_finite_moments_and_gradients(z: Tensor) -> N
 
 def test_the_distance_is_25_times_the_scale_times_the_mean_squared_difference_to_constant_targets() -> None:
     prediction, target = rows().requires_grad_(), rows(seed=1).requires_grad_()
-    distance = small().distance(prediction, target)
+    distance = small().distance(prediction[None], target[None])
     assert distance.item() == pytest.approx(2.5 * sum(literal_invariance(prediction, target)) / 6, rel=1e-5)
     distance.backward()
     assert prediction.grad is not None

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conftest import random_images, small_learner
 from ocssl.memory import DRAWS, KEEPS, Memory, Replay, Store
 from ocssl.objectives import Nothing, Output
 from ocssl.statistics import Measured
@@ -35,12 +36,12 @@ def measured(features: Tensor, angles: Tensor) -> Measured:
     return Measured(torch.zeros(len(features)), features, angles, features)
 
 
-def overlap(batch: Measured, replay: Replay, memory: Memory, **options: Any) -> Penalty:
+def overlap(batch: Measured, replay: Replay, memory: Memory, kind: type[Overlap] = Overlap, **options: Any) -> Penalty:
     objective = Nothing(nn.Identity(), batch.feature.shape[1], 1)
     out = Output(batch.loss, batch.feature[None], batch.feature[None])
     fresh = len(batch.loss) - len(replay)
     step = Step(0, fresh, torch.zeros(1, len(batch.loss), 3, 1, 1), replay, out, batch, objective, memory)
-    penalty: Penalty = Overlap(objective, **options)(step)
+    penalty: Penalty = kind(objective, **options)(step)
     return penalty
 
 
@@ -118,17 +119,61 @@ def test_an_empty_memory_costs_nothing() -> None:
     assert float(penalty.loss) == 0
 
 
-@pytest.mark.parametrize("detach", [False, True])
-def test_gradients_reach_the_batch_and_never_the_memory(detach: bool) -> None:
+def require_constants(memory: Memory) -> None:
+    for name in memory.store:
+        assert not memory.store[name].requires_grad
+        assert memory.store._columns[name].grad is None
+
+
+def compare_gradients(kind: type[Overlap], detach: bool) -> None:
     features, angles, memory = random_case(3)
     features.requires_grad_()
     angles.requires_grad_()
-    overlap(measured(features, angles), replayed([]), memory, detach_angle=detach).loss.backward()
+    overlap(measured(features, angles), replayed([]), memory, kind, detach_angle=detach).loss.backward()
     assert features.grad is not None
     assert float(features.grad.abs().sum()) > 0
     assert (angles.grad is None) == detach
-    assert not memory.store["feature"].requires_grad
-    assert memory.store["feature"].grad is None
+    require_constants(memory)
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_gradients_reach_the_batch_and_never_the_memory(detach: bool) -> None:
+    compare_gradients(Overlap, detach)
+
+
+class TrainsCentres(Overlap):
+    """Broken: stored centres are moved as well."""
+
+    def forward(self, step: Step) -> Penalty:
+        step.memory.store._columns["feature"].requires_grad_()
+        return super().forward(step)
+
+
+class RemembersGraph(Overlap):
+    """Broken: the batch's own features are put into the memory with the graph that made them."""
+
+    def forward(self, step: Step) -> Penalty:
+        penalty = super().forward(step)
+        step.memory.store._columns["feature"][:2] = step.measured.feature[:2]
+        return penalty
+
+
+@pytest.mark.parametrize("broken", [TrainsCentres, RemembersGraph])
+def test_gradients_that_reach_the_memory_are_caught(broken: type[Overlap]) -> None:
+    with pytest.raises(AssertionError):
+        compare_gradients(broken, detach=False)
+
+
+def test_a_learners_memory_holds_constants_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = small_learner("solar")
+    learner.partial_fit(random_images(10))
+    require_constants(learner.memory)
+    columns = ("loss", "feature", "angle", "projected")
+    monkeypatch.setattr(Measured, "rows", lambda self, part: {name: getattr(self, name)[part] for name in columns})
+    with pytest.raises(AssertionError):  # rows that are not detached
+        small = small_learner("solar", schedule__passes=1)
+        small.partial_fit(random_images(10))
+        require_constants(small.memory)
 
 
 def test_gradients_equal_finite_differences() -> None:

@@ -54,7 +54,7 @@ def test_a_loaded_learner_goes_on_bit_for_bit(name: str, objective: str, tmp_pat
 
 @pytest.mark.parametrize(("name", "objective"), CASES)
 def test_single_images_and_constant_images_are_finite(name: str, objective: str) -> None:
-    learner = learner_with(name, objective, **{"schedule.batch": 2})
+    learner = learner_with(name, objective, **{"schedule.batch": 2, "schedule.stream_batch": 1})
     for images in (random_images(1), torch.zeros(2, 3, 8, 8, dtype=torch.uint8), random_images(3, seed=1)):
         for _ in range(2):
             assert torch.isfinite(torch.tensor(learner.partial_fit(images).loss))

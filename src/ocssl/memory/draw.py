@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ocssl.memory.context import Context
-from ocssl.memory.store import Store
+from ocssl.memory.store import RULES, Store
 from ocssl.registry import Registry
 from ocssl.settings import Positive, Share, Size, Weight
 
@@ -22,6 +22,7 @@ class Draw:
     """The paper's extract policy."""
 
     needs: ClassVar[frozenset[str]] = frozenset()  # columns of the store that it reads
+    asks: ClassVar[bool] = False  # whether it asks the context, which answers about losses
 
     def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         """n distinct filled slots, 0 <= n <= len(store)."""
@@ -36,7 +37,7 @@ class Draw:
         return torch.ones(len(slots), device=slots.device)
 
 
-DRAWS: Registry[Draw] = Registry("draw rule")
+DRAWS: Registry[Draw] = Registry("draw rule", RULES)
 LEAST = 1e-6  # priority that every slot has
 
 
@@ -91,17 +92,17 @@ class HighLoss(Draw):
 class Per(Draw):
     """Prioritised replay: probability ~ (loss - low)^alpha, and rarely drawn samples weigh more in the loss.
 
-    `low` is the lowest loss that there can be: -1 for SimSiam, 0 for losses that are never negative. Slots that were
-    never drawn have the highest priority in the memory. `softmax` goes by Softmax(loss), losses scaled to [0, 1],
-    without alpha. The weights (N P)^-beta, divided by the largest in the memory, undo the preference in part, fully at
-    beta 1, which it reaches after `anneal` arrivals (none: never); `importance` turns them off.
+    `low` is the lowest loss that there can be; none: what the objective says, -1 for SimSiam. Slots that were never
+    drawn have the highest priority in the memory. `softmax` goes by Softmax(loss), losses scaled to [0, 1], without
+    alpha. The weights (N P)^-beta, divided by the largest in the memory, undo the preference in part, fully at beta 1,
+    which it reaches after `anneal` arrivals (none: never); `importance` turns them off.
     """
 
     mode: Literal["proportional", "softmax"] = "proportional"
     alpha: Weight = 0.6
     beta: Share = 0.4
     anneal: Size | None = None
-    low: float = -1.0
+    low: float | None = None
     importance: bool = True
     needs: ClassVar[frozenset[str]] = frozenset({"born", "draws", "loss"})
 
@@ -127,7 +128,7 @@ class Per(Draw):
             losses[store["draws"] == 0] = losses.max()
         if self.mode == "softmax":
             return min_max(losses, out=losses)
-        return losses.sub_(self.low).add_(LEAST).clamp_min_(LEAST).log_().mul_(self.alpha)
+        return losses.sub_(-1.0 if self.low is None else self.low).add_(LEAST).clamp_min_(LEAST).log_().mul_(self.alpha)
 
 
 def min_max(values: Tensor, out: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class Gss(Keep):
     subsets: Size = 10
     subset_size: Size = 10
     threshold: float = 0.0
-    needs: ClassVar[frozenset[str]] = frozenset({"loss"})
+    asks: ClassVar[bool] = True
 
     def columns(self, capacity: int) -> dict[str, int]:
         return {"score": 0}

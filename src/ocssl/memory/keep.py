@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ocssl.memory.context import Context
-from ocssl.memory.store import Store
+from ocssl.memory.store import RULES, Store
 from ocssl.registry import Registry
 
 REFUSED = -1
@@ -25,6 +25,7 @@ class Keep:
     """The paper's update policy. What a rule remembers stands in the store: rules are made anew at every load."""
 
     needs: ClassVar[frozenset[str]] = frozenset()  # columns that it reads, of the store and of arriving samples
+    asks: ClassVar[bool] = False  # whether it asks the context, which answers about losses
 
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
         """Slots [n] for n arriving samples, REFUSED for those that are not kept."""
@@ -45,7 +46,7 @@ class Keep:
         """These slots were written or refreshed: bring columns of its own up to date."""
 
 
-KEEPS: Registry[Keep] = Registry("keep rule")
+KEEPS: Registry[Keep] = Registry("keep rule", RULES)
 
 
 @KEEPS.add("fifo")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ocssl.angles import unit
+from ocssl.memory.context import Context
 from ocssl.memory.keep import KEEPS, REFUSED, Keep, lowest
 from ocssl.memory.store import Store
 
@@ -30,11 +31,16 @@ class MinRed(Keep):
     def columns(self, capacity: int) -> dict[str, int]:
         return {"similarity": capacity}
 
+    def annotate(
+        self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator, context: Context | None
+    ) -> dict[str, Tensor]:
+        return {"first": arriving["born"][:1].expand(len(arriving["born"]))}  # of those that arrive together
+
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
-        n = len(arriving["born"])
+        n, born = len(arriving["born"]), store["born"]
         kept = min(n, store.capacity)
-        slots = torch.full((n,), REFUSED, dtype=torch.int64, device=arriving["born"].device)
-        slots[n - kept :] = closest(store["similarity"], store["born"], kept)
+        slots = torch.full((n,), REFUSED, dtype=torch.int64, device=born.device)
+        slots[n - kept :] = closest(store["similarity"], born, kept, spared=born >= arriving["first"][0])
         return slots
 
     def note(self, store: Store, slots: Tensor) -> None:
@@ -51,16 +57,18 @@ class MinRed(Keep):
         similarity[slots, slots] = SELF
 
 
-def closest(similarity: Tensor, born: Tensor, n: int) -> Tensor:
+def closest(similarity: Tensor, born: Tensor, n: int, spared: Tensor | None = None) -> Tensor:
     """n slots, one after another the older of the closest pair that is left; of equally close ones the oldest slot.
 
+    `spared` slots neither go nor count as neighbours, unless there are not enough others: then the oldest go.
     Row maxima are upper bounds once slots are gone: only rows that come up with a neighbour that is gone are looked at
     again.
     """
-    if n == len(born):
-        return born.argsort()
-    bound, nearest = similarity.max(1)
-    gone = torch.zeros(len(born), dtype=torch.bool, device=born.device)
+    gone = torch.zeros_like(born, dtype=torch.bool) if spared is None else spared.clone()
+    if n >= len(born) - int(gone.sum()):
+        return born.argsort()[:n]
+    bound, nearest = similarity.masked_fill(gone, -torch.inf).max(1) if gone.any() else similarity.max(1)
+    bound[gone] = -torch.inf
     victims: list[Tensor] = []
     while len(victims) < n:
         slot = lowest(-bound, born, 1)[0]

@@ -21,7 +21,7 @@ class Mir(Draw):
     """Of uniformly drawn candidates, those whose loss would rise most by a step on the stream minibatch alone."""
 
     candidates: Size = 512
-    needs: ClassVar[frozenset[str]] = frozenset({"loss"})
+    asks: ClassVar[bool] = True
 
     def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         if context is None:

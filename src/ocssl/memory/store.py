@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+RULES: set[str] = set()  # names of keep and draw rules: settings know them by name alone, so none has both
+
 
 class Store:
     """Columns for `capacity` slots, of which the first `filled` hold samples.

@@ -61,5 +61,6 @@ class BarlowTwins(Objective):
         batch_loss = self.scale * barlow_loss(first, second, self.off_diagonal)
         return Output(loss, torch.stack(features), torch.stack(projected), batch_loss)
 
-    def distance(self, prediction: Tensor, target: Tensor) -> Tensor:
-        return self.scale * barlow_loss(standardise(prediction), standardise(target.detach()), self.off_diagonal)
+    def distance(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        pairs = ((standardise(p), standardise(t)) for p, t in zip(predictions, targets.detach(), strict=True))
+        return self.scale * torch.stack([barlow_loss(p, t, self.off_diagonal) for p, t in pairs]).mean()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -40,7 +38,6 @@ class MoCo(Objective):
     memory's statistics need both. A sample that is replayed again soon meets its own older keys as negatives.
     """
 
-    contrastive: ClassVar[bool] = True
     queue: Tensor  # [n, P] unit keys
     enqueued: Tensor  # scalar: keys put in so far; the next one's row is this modulo n
 
@@ -90,5 +87,5 @@ class MoCo(Objective):
             self.enqueued += len(keys)
         self.target.follow(self, self.momentum)
 
-    def distance(self, prediction: Tensor, target: Tensor) -> Tensor:
-        return contrastive_distance(prediction, target)
+    def distance(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return contrastive_distance(predictions.flatten(0, 1), targets.flatten(0, 1))

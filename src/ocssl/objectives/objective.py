@@ -34,6 +34,7 @@ class Objective(nn.Module):
     """
 
     per_sample: ClassVar[Literal["exact", "surrogate", "none"]] = "exact"  # what `Output.loss` is
+    lowest: ClassVar[float] = 0.0  # the lowest loss that a sample can have
     contrastive: ClassVar[bool] = False  # whether the other samples of a batch are negatives
     views: int = 2  # that it wants of each image
     temperature: float  # of a contrastive one
@@ -54,9 +55,9 @@ class Objective(nn.Module):
     def after_step(self) -> None:
         """Called after every optimizer step."""
 
-    def distance(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """The objective's own loss between two sets of projections [B, P], the target a constant: scalar."""
-        return (2 - 2 * (unit(prediction.float()) * unit(target.detach().float())).sum(-1)).mean()
+    def distance(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """The objective's own loss between projections of the same views [V, B, P], targets constant: scalar."""
+        return (2 - 2 * (unit(predictions.float()) * unit(targets.detach().float())).sum(-1)).mean()
 
 
 OBJECTIVES: Registry[Objective] = Registry("objective")

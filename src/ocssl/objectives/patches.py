@@ -34,6 +34,7 @@ class Patches(Objective):
     """What the two have in common: many views, one pass."""
 
     per_sample: ClassVar[Literal["exact", "surrogate", "none"]] = "surrogate"
+    lowest: ClassVar[float] = -1.0
 
     def together(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """Features [V, B, D] and projections [V, B, P]."""

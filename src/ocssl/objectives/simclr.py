@@ -58,5 +58,5 @@ class SimCLR(Objective):
         loss = simclr_loss(first, second, self.temperature)
         return Output(loss, torch.stack(features), torch.stack([first, second]))
 
-    def distance(self, prediction: Tensor, target: Tensor) -> Tensor:
-        return contrastive_distance(prediction, target)
+    def distance(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return contrastive_distance(predictions.flatten(0, 1), targets.flatten(0, 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -20,6 +22,8 @@ def simsiam_loss(p1: Tensor, p2: Tensor, z1: Tensor, z2: Tensor) -> Tensor:
 @OBJECTIVES.add("simsiam")
 class SimSiam(Objective):
     """SimSiam: each view predicts the other's projection. Loss in [-1, 1], exact per sample."""
+
+    lowest: ClassVar[float] = -1.0
 
     def __init__(
         self,

@@ -64,5 +64,5 @@ class VICReg(Objective):
         batch_loss = self.scale * (self.invariance * loss.mean() + spread)
         return Output(loss, torch.stack(features), torch.stack([first, second]), batch_loss)
 
-    def distance(self, prediction: Tensor, target: Tensor) -> Tensor:
-        return self.scale * self.invariance * (prediction.float() - target.detach().float()).square().mean()
+    def distance(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return self.scale * self.invariance * (predictions.float() - targets.detach().float()).square().mean()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.errors import SettingError, unknown
-from ocssl.settings import merge, nest
+from ocssl.settings import ObjectiveSettings, merge, nest
 
 ABOUT = ("summary", "paper")  # keys of a method's file that describe it
 
@@ -46,7 +46,16 @@ def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) ->
     merge(tree, special)
     for key in ABOUT:
         tree.pop(key, None)
-    return merge(tree, nest(overrides))
+    return merge(_without_options_of_another(tree, own := nest(overrides)), own)
+
+
+def _without_options_of_another(tree: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A user who names another objective does not want the options that the recipe has for its own."""
+    given, chosen = tree.get("objective", {}), own.get("objective", {})
+    name = chosen.get("name") if isinstance(chosen, Mapping) else None
+    if name is not None and name != given.get("name", ObjectiveSettings().name):
+        tree["objective"] = {key: value for key, value in given.items() if key in ObjectiveSettings.model_fields}
+    return tree
 
 
 def _method(name: str) -> dict[str, Any]:

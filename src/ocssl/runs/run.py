@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ocssl import __version__, checkpoint
+from ocssl.assembly import require_known
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
 from ocssl.evaluate.evaluation import evaluate
 from ocssl.learner import Info, Learner
@@ -235,6 +236,7 @@ class _Session:
     def _restore(self, device: str) -> tuple[Learner, Position]:
         """The newest checkpoint that is whole, or the beginning; damaged ones are named and passed over."""
         settings = self.settings
+        require_known(settings)  # a part that has no name here is no damage
         found = sorted(_whole_checkpoints(self.folder), reverse=True)
         damaged = []
         for folder in found:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
-
 from ocssl.objectives import Objective
 from ocssl.objectives.heads import predictor
 from ocssl.settings import Size, Weight
@@ -32,6 +30,7 @@ class Cassle(PastTerm):
     ) -> None:
         super().__init__(objective, weight)
         self.on = on
+        self.rows = frozenset({"replay"}) if on == "replay" else frozenset()
         self.head = predictor(objective.projection, hidden or objective.projection)
 
     def forward(self, step: Step) -> Penalty:
@@ -40,5 +39,4 @@ class Cassle(PastTerm):
         if not self.started or not views.shape[1]:
             return Penalty(step.measured.loss.new_zeros(()))
         predicted = by_view(self.head, step.out.projected[:, first:])
-        pairs = zip(predicted, self.old(views), strict=True)
-        return Penalty(torch.stack([step.objective.distance(now, then) for now, then in pairs]).mean())
+        return Penalty(step.objective.distance(predicted, self.old(views)))

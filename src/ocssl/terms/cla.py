@@ -20,6 +20,8 @@ class ClaE(Term):
     It is 0 while there is no replay. `on` says which rows are aligned; a higher `momentum` makes an older past.
     """
 
+    rows: frozenset[str] = frozenset({"replay"})
+
     def __init__(
         self,
         objective: Objective,
@@ -53,6 +55,7 @@ class ClaR(Term):
     """CLA-R: projections of replayed samples, through a head, are drawn to those that their slots remember."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"projected"})
+    rows: frozenset[str] = frozenset({"replay"})
 
     def __init__(self, objective: Objective, *, weight: Weight = 0.1) -> None:
         super().__init__(objective, weight)

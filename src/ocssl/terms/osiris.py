@@ -23,6 +23,8 @@ class Osiris(Term):
     """
 
     whole: ClassVar[bool] = True
+    rows: frozenset[str] = frozenset({"stream", "replay"})
+    pairs: ClassVar[bool] = True
     ready: Tensor
     second: Tensor
 

@@ -27,6 +27,7 @@ class Scale(Term):
     """
 
     whole: ClassVar[bool] = True
+    rows: frozenset[str] = frozenset({"stream"})
     balance: Tensor
 
     def __init__(

@@ -44,7 +44,9 @@ class Term(nn.Module):
 
     needs: ClassVar[frozenset[str]] = frozenset()  # columns of the memory that it reads
     boundaries: ClassVar[bool] = False  # whether it must be told where an experience ends
-    whole: ClassVar[bool] = False  # whether it is a method's whole loss, for the objective `none`
+    whole: ClassVar[bool] = False  # whether it is a method's whole loss, beside an objective of weight 0
+    rows: frozenset[str] = frozenset()  # "stream", "replay": rows of a batch without which it is nothing
+    pairs: ClassVar[bool] = False  # whether it works with two views only
 
     def __init__(self, objective: Objective, weight: float) -> None:
         super().__init__()
