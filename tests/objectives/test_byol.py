@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from conftest import random_images, small_learner
+from ocssl import Learner
 from ocssl.objectives import BYOL
 from ocssl.objectives.byol import byol_loss
 
@@ -88,6 +91,69 @@ def test_the_copy_moves_by_the_literal_moving_average_after_each_step() -> None:
         expected = [0.9 * old + 0.1 * new.detach().double() for old, new in zip(expected, online, strict=True)]
     for got, wanted in zip(objective.target.parameters(), expected, strict=True):
         torch.testing.assert_close(got.double(), wanted, atol=1e-5, rtol=1e-5)
+
+
+def weights(learner: Learner) -> list[Tensor]:
+    """Encoder and projector in float64."""
+    trained = (*learner.objective.encoder.parameters(), *learner.objective.projector.parameters())
+    return [p.detach().double() for p in trained]
+
+
+def recorded(learner: Learner) -> list[list[Tensor]]:
+    """Grows by the weights after each optimizer step."""
+    history: list[list[Tensor]] = []
+    step = learner._optimizer.step
+
+    def watched() -> None:
+        step()
+        history.append(weights(learner))
+
+    learner._optimizer.step = watched
+    return history
+
+
+def compare_copy(broken: Callable[[Learner], None] | None = None) -> None:
+    """The copy is 0.99 x itself + 0.01 x the weights after every optimizer step, from the first weights on."""
+    learner = small_learner("er-fifo", objective__name="byol")
+    target = learner.objective.target
+    expected, history = weights(learner), recorded(learner)
+    if broken:
+        broken(learner)
+    for seed in range(3):
+        learner.partial_fit(random_images(6, seed=seed))
+        for now in history:
+            expected = [0.99 * old + 0.01 * new for old, new in zip(expected, now, strict=True)]
+        history.clear()
+        for got, wanted in zip(target.parameters(), expected, strict=True):
+            torch.testing.assert_close(got.double(), wanted, atol=1e-6, rtol=1e-6)
+    assert learner.steps == 6
+
+
+def never(learner: Learner) -> None:
+    """Broken: what comes after a step is left out."""
+    learner.objective.after_step = lambda: None
+
+
+def too_early(learner: Learner) -> None:
+    """Broken: what comes after a step comes before it."""
+    move, step = learner.objective.after_step, learner._optimizer.step
+    never(learner)
+
+    def turned() -> None:
+        move()
+        step()
+
+    learner._optimizer.step = turned
+
+
+def test_in_a_learner_the_copy_is_the_moving_average_of_the_weights_after_every_step() -> None:
+    compare_copy()
+
+
+@pytest.mark.parametrize("broken", [never, too_early])
+def test_the_comparison_in_a_learner_catches_a_copy_that_moves(broken: Callable[[Learner], None]) -> None:
+    with pytest.raises(AssertionError):
+        compare_copy(broken)
 
 
 def test_the_copy_is_trained_by_nothing_is_in_the_state_and_differs_only_after_steps() -> None:

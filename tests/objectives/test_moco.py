@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from conftest import random_images, small_learner
+from ocssl import Learner
 from ocssl.objectives import MoCo
 from ocssl.objectives.moco import moco_loss
 from ocssl.weights import frozen_statistics
@@ -127,6 +130,97 @@ def test_forward_changes_no_queue_and_no_weight() -> None:
     kept = {n: t.clone() for n, t in objective.state_dict().items() if "running" not in n and "tracked" not in n}
     objective(views(5))
     assert all(torch.equal(objective.state_dict()[name], tensor) for name, tensor in kept.items())
+
+
+def weights(learner: Learner) -> list[Tensor]:
+    """Encoder and projector in float64."""
+    trained = (*learner.objective.encoder.parameters(), *learner.objective.projector.parameters())
+    return [p.detach().double() for p in trained]
+
+
+def recorded(learner: Learner) -> list[list[Tensor]]:
+    """Grows by the weights after each optimizer step."""
+    history: list[list[Tensor]] = []
+    step = learner._optimizer.step
+
+    def watched() -> None:
+        step()
+        history.append(weights(learner))
+
+    learner._optimizer.step = watched
+    return history
+
+
+def compare_copy_and_queue(method: str = "er-fifo", broken: Callable[[Learner], None] | None = None) -> None:
+    """The copy is 0.999 x itself + 0.001 x the weights after each step; the queue has each step's last keys."""
+    learner = small_learner(method, objective__name="moco", objective__queue=40, optimizer__lr=0.5)
+    objective, passed, queue = learner.objective, list[Tensor](), torch.zeros(0, 16)
+    objective.target.register_forward_hook(lambda module, args, output: passed.append(output[-1]))
+    expected, history = weights(learner), recorded(learner)
+    step = learner._optimizer.step
+
+    def watched() -> None:
+        nonlocal queue
+        queue = torch.cat([queue, F.normalize(passed[-1])])[-40:]
+        step()
+
+    learner._optimizer.step = watched
+    if broken:
+        broken(learner)
+    for seed in range(3):
+        learner.partial_fit(random_images(6, seed=seed))
+        for now in history:
+            expected = [0.999 * old + 0.001 * new for old, new in zip(expected, now, strict=True)]
+        history.clear()
+        for got, wanted in zip(objective.target.parameters(), expected, strict=True):
+            torch.testing.assert_close(got.double(), wanted, atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(held(objective), queue)
+    assert learner.steps == 6
+    assert len(queue) == 40
+
+
+def never(learner: Learner) -> None:
+    """Broken: what comes after a step is left out."""
+    learner.objective.after_step = lambda: None
+
+
+def too_early(learner: Learner) -> None:
+    """Broken: what comes after a step comes before it."""
+    move, step = learner.objective.after_step, learner._optimizer.step
+    never(learner)
+
+    def turned() -> None:
+        move()
+        step()
+
+    learner._optimizer.step = turned
+
+
+@pytest.mark.parametrize("method", ["er-fifo", "mir"])  # mir asks for losses before each step
+def test_in_a_learner_copy_and_queue_are_those_of_every_step_in_order(method: str) -> None:
+    compare_copy_and_queue(method)
+
+
+@pytest.mark.parametrize("broken", [never, too_early])
+def test_the_comparison_in_a_learner_catches_a_copy_that_moves(broken: Callable[[Learner], None]) -> None:
+    with pytest.raises(AssertionError):
+        compare_copy_and_queue(broken=broken)
+
+
+def compare_keys(objective: MoCo) -> None:
+    """At first the copy is the network: its keys are the network's own projections, normalised by the batch."""
+    out = objective(views())
+    objective.after_step()
+    torch.testing.assert_close(held(objective), F.normalize(out.projected[1].detach()), atol=1e-5, rtol=1e-5)
+
+
+def test_keys_are_made_with_the_statistics_of_the_batch() -> None:
+    compare_keys(small())
+    compare_keys(small().eval().train())
+    broken = small()
+    broken.target.eval()
+    with pytest.raises(AssertionError):  # running statistics
+        compare_keys(broken)
 
 
 def test_keys_are_unit_vectors_without_a_graph() -> None:

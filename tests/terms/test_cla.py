@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from making import P, a_step, average, cosine, gradients, made, small_objective, train
 from torch import Tensor, nn
 
 from conftest import random_images, small_learner
+from ocssl import Learner
 from ocssl.objectives import Objective
-from ocssl.terms import ClaE, ClaR, Step
+from ocssl.teachers import Teacher
+from ocssl.terms import ClaE, ClaR, Penalty, Step
 
 
 def pairs(aligned: Tensor, target: Tensor) -> float:
@@ -63,7 +67,71 @@ def test_cla_es_network_equals_the_objective_at_first_and_lags_afterwards() -> N
         torch.testing.assert_close(lag, 0.9 * old + 0.1 * now)
 
 
-def test_cla_es_network_is_a_copy_that_sees_batches_and_is_not_trained_by_the_optimizer() -> None:
+def weights(learner: Learner) -> list[Tensor]:
+    """Encoder and projector in float64."""
+    trained = (*learner.objective.encoder.parameters(), *learner.objective.projector.parameters())
+    return [p.detach().double() for p in trained]
+
+
+def recorded(learner: Learner) -> list[list[Tensor]]:
+    """Grows by the weights after each optimizer step."""
+    history: list[list[Tensor]] = []
+    step = learner._optimizer.step
+
+    def watched() -> None:
+        step()
+        history.append(weights(learner))
+
+    learner._optimizer.step = watched
+    return history
+
+
+def compare_teacher(broken: Callable[[Learner], None] | None = None) -> None:
+    """The teacher is 0.999 x itself + 0.001 x the weights after every optimizer step, from the first weights on."""
+    learner = small_learner("cla-e", optimizer__lr=0.5)
+    term = learner.terms["cla-e"]
+    assert isinstance(term, ClaE)
+    expected, history = weights(learner), recorded(learner)
+    if broken:
+        broken(learner)
+    for seed in range(3):
+        learner.partial_fit(random_images(6, seed=seed))
+        for now in history:
+            expected = [0.999 * old + 0.001 * new for old, new in zip(expected, now, strict=True)]
+        history.clear()
+        for got, wanted in zip(term.teacher.parameters(), expected, strict=True):
+            torch.testing.assert_close(got.detach().double(), wanted, atol=1e-6, rtol=1e-6)
+    assert learner.steps == 6
+
+
+def never(learner: Learner) -> None:
+    """Broken: what comes after a step is left out."""
+    learner.terms["cla-e"].after_step = lambda objective: None
+
+
+def too_early(learner: Learner) -> None:
+    """Broken: what comes after a step comes before it."""
+    move, step = learner.terms["cla-e"].after_step, learner._optimizer.step
+    never(learner)
+
+    def turned() -> None:
+        move(learner.objective)
+        step()
+
+    learner._optimizer.step = turned
+
+
+def test_in_a_learner_the_teacher_is_the_moving_average_of_the_weights_after_every_step() -> None:
+    compare_teacher()
+
+
+@pytest.mark.parametrize("broken", [never, too_early])
+def test_the_comparison_in_a_learner_catches_a_teacher_that_moves(broken: Callable[[Learner], None]) -> None:
+    with pytest.raises(AssertionError):
+        compare_teacher(broken)
+
+
+def require_an_untrained_teacher() -> None:
     learner = small_learner("er-fifo", **{"terms.cla-e.weight": 0.1})
     trained = {id(p) for group in learner._optimizer.param_groups for p in group["params"]}
     term = learner.terms["cla-e"]
@@ -73,6 +141,18 @@ def test_cla_es_network_is_a_copy_that_sees_batches_and_is_not_trained_by_the_op
     for name, tensor in learner.objective.encoder.state_dict().items():
         assert torch.equal(tensor, term.teacher.encoder.state_dict()[name])
     assert all(id(p) in trained for p in term.head.parameters())
+
+
+def test_cla_es_network_is_a_copy_that_sees_batches_and_is_not_trained_by_the_optimizer() -> None:
+    require_an_untrained_teacher()
+
+
+def test_a_teacher_that_the_optimizer_trains_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Teacher, "requires_grad_", lambda self, wanted: self)
+    monkeypatch.setattr(Teacher, "forward", Teacher.forward.__wrapped__)  # without no_grad
+    for check in (require_an_untrained_teacher, compare_teacher):
+        with pytest.raises(AssertionError):
+            check()
 
 
 @pytest.mark.parametrize("name", ["cla-e", "cla-r"])
@@ -105,25 +185,41 @@ def test_the_oracle_catches_stream_rows_taken_for_replayed_ones() -> None:
         assert float(term(step).loss.detach()) == pytest.approx(wrong, abs=1e-5)
 
 
-def test_cla_r_reads_its_targets_before_they_are_refreshed() -> None:
-    learner = small_learner("er-fifo", **{"terms.cla-r.weight": 0.1, "schedule.passes": 1})
+def compare_age_of_targets(refresh: Callable[[Step], None]) -> None:
+    """The loss in a learner is that with what the slots remembered before the step; they are refreshed after it."""
+    learner = small_learner("cla-r", **{"schedule.passes": 1})
     learner.partial_fit(random_images(20))
-    seen: list[Tensor] = []
+    losses: list[float] = []
+    slots: list[int] = []
     term = learner.terms["cla-r"]
     ask = term.forward
+    before = learner.memory.store["projected"].clone()
 
-    def watched(step: Step) -> object:
-        seen.extend([step.replay.slots, step.memory.store["projected"][step.replay.slots]])
-        return ask(step)
+    def watched(step: Step) -> Penalty:
+        slots.extend(step.replay.slots.tolist())
+        target = before[step.replay.slots].expand(2, -1, -1)
+        losses.append(pairs(through(term.head, step.out.projected[:, step.fresh :]), target))
+        refresh(step)
+        penalty: Penalty = ask(step)
+        losses.append(float(penalty.loss.detach()))
+        return penalty
 
     term.forward = watched
-    before = learner.memory.store["projected"].clone()
     learner.partial_fit(random_images(4, seed=1))
-    slots, target = seen
-    assert len(slots) == 12
-    assert torch.equal(target, before[slots])
-    kept = learner.memory.store["id"][slots] < 20
-    assert not torch.equal(learner.memory.store["projected"][slots[kept]], target[kept])
+    wanted, got = losses
+    assert got == pytest.approx(wanted, abs=1e-5)
+    kept = [slot for slot in slots if learner.memory.store["id"][slot] < 20]
+    assert kept
+    assert not torch.equal(learner.memory.store["projected"][kept], before[kept])
+
+
+def test_cla_r_reads_its_targets_before_they_are_refreshed() -> None:
+    compare_age_of_targets(lambda step: None)
+
+
+def test_targets_that_are_read_after_the_refresh_are_caught() -> None:
+    with pytest.raises(AssertionError):
+        compare_age_of_targets(lambda s: s.memory.refresh(s.replay, s.measured.rows(slice(s.fresh, None))))
 
 
 @pytest.mark.parametrize("name", ["cla-e", "cla-r"])

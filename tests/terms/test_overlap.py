@@ -164,16 +164,18 @@ def test_gradients_that_reach_the_memory_are_caught(broken: type[Overlap]) -> No
         compare_gradients(broken, detach=False)
 
 
-def test_a_learners_memory_holds_constants_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = small_learner("solar")
+def require_constants_in_a_learner() -> None:
+    learner = small_learner("solar", schedule__passes=1)
     learner.partial_fit(random_images(10))
     require_constants(learner.memory)
+
+
+def test_a_learners_memory_holds_constants_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_constants_in_a_learner()
     columns = ("loss", "feature", "angle", "projected")
     monkeypatch.setattr(Measured, "rows", lambda self, part: {name: getattr(self, name)[part] for name in columns})
     with pytest.raises(AssertionError):  # rows that are not detached
-        small = small_learner("solar", schedule__passes=1)
-        small.partial_fit(random_images(10))
-        require_constants(small.memory)
+        require_constants_in_a_learner()
 
 
 def test_gradients_equal_finite_differences() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from making import D, a_step, gradients, made, randn, small_objective, train
 from torch import Tensor
 
 from conftest import random_images, small_learner
+from ocssl import Learner
 from ocssl.objectives import Objective
 from ocssl.terms import Pocon
 from ocssl.terms.pocon import distance
@@ -131,6 +133,53 @@ def test_only_the_expert_learns_in_its_steps_after_the_start_and_each_boundary()
             term.after_step(objective)
         assert asked == [False, False, True, True]
         term.boundary(objective)
+
+
+def compare_count(broken: Callable[[Learner], None] | None = None) -> None:
+    """At the end of each optimizer step the counter has those before it, and it begins anew at a boundary."""
+    learner = small_learner("pocon")
+    term, counts, step = learner.terms["pocon"], list[int](), learner._optimizer.step
+
+    def watched() -> None:
+        step()
+        counts.append(int(term.steps))
+
+    learner._optimizer.step = watched
+    if broken:
+        broken(learner)
+    for _ in range(2):
+        for seed in range(2):  # minibatches of two passes
+            learner.partial_fit(random_images(6, seed=seed))
+        assert int(term.steps) == 4
+        learner.boundary()
+    assert counts == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def never(learner: Learner) -> None:
+    """Broken: what comes after a step is left out."""
+    learner.terms["pocon"].after_step = lambda objective: None
+
+
+def too_early(learner: Learner) -> None:
+    """Broken: what comes after a step comes before it."""
+    move, step = learner.terms["pocon"].after_step, learner._optimizer.step
+    never(learner)
+
+    def turned() -> None:
+        move(learner.objective)
+        step()
+
+    learner._optimizer.step = turned
+
+
+def test_in_a_learner_the_counter_counts_optimizer_steps() -> None:
+    compare_count()
+
+
+@pytest.mark.parametrize("broken", [never, too_early])
+def test_the_comparison_in_a_learner_catches_a_counter_that_counts(broken: Callable[[Learner], None]) -> None:
+    with pytest.raises(AssertionError):
+        compare_count(broken)
 
 
 def test_a_learner_evaluates_the_kept_encoder() -> None:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from making import a_step, average, cosine, gradients, made, randn, small_objective, surprise, train
 from torch import Tensor
 
+from conftest import random_images, small_learner
 from ocssl.objectives import Objective
-from ocssl.terms import Scale
+from ocssl.terms import Penalty, Scale, Step
 from ocssl.terms.scale import pseudo_positives, relation_distillation, stream_contrast
+from ocssl.weights import evaluating
+
+Mask = Callable[[Tensor, int, float, float], Tensor]
 
 
-def literal_mask(features: Tensor, fresh: int, rho: float, temperature: float) -> list[list[bool]]:
+def literal_mask(
+    features: Tensor, fresh: int, rho: float, temperature: float, *, diagonal: bool = False
+) -> list[list[bool]]:
     """Section 5.6: similarities of all pairs of views, softmax over rows and columns, a threshold off the diagonal."""
     _, n, _ = features.shape
     q = [[0.0] * n for _ in range(n)]
@@ -32,7 +40,7 @@ def literal_mask(features: Tensor, fresh: int, rho: float, temperature: float) -
                     row = math.exp(w[i][j]) / sum(math.exp(w[i][k]) for k in range(n))
                     column = math.exp(w[i][j]) / sum(math.exp(w[k][j]) for k in range(n))
                     q[i][j] += (row + column) / 2 / 4
-    off = [q[i][j] for i in range(n) for j in range(n) if i != j]
+    off = [q[i][j] for i in range(n) for j in range(n) if diagonal or i != j]
     threshold = average(off) + rho * (max(off) - average(off))
     return [[i == j or q[i][j] > threshold for j in range(fresh)] for i in range(fresh)]
 
@@ -75,6 +83,23 @@ def test_the_mask_is_the_literal_one(seed: int, rho: float) -> None:
     got = pseudo_positives(clustered(seed), 6, rho, 0.1)
     assert got.tolist() == literal_mask(clustered(seed), 6, rho, 0.1)
     assert torch.equal(got, got.T)
+
+
+def compare_masks(mask: Mask) -> None:
+    """Random features, where the threshold cuts through many similarities that lie close together."""
+    for seed in range(12):
+        features = randn(2, 5 + seed, 6, seed=seed)
+        for rho in (0.0, 0.1, 0.3):
+            assert mask(features, 5, rho, 0.1).tolist() == literal_mask(features, 5, rho, 0.1)
+
+
+def test_the_mask_is_the_literal_one_for_random_features() -> None:
+    compare_masks(pseudo_positives)
+
+
+def test_the_oracle_catches_a_threshold_over_all_pairs_the_diagonal_included() -> None:
+    with pytest.raises(AssertionError):
+        compare_masks(lambda *asked: torch.tensor(literal_mask(*asked, diagonal=True)))
 
 
 def test_the_mask_finds_pairs_and_a_higher_rho_makes_fewer() -> None:
@@ -168,8 +193,20 @@ def test_the_term_is_the_contrastive_loss_and_the_weighted_distillation() -> Non
     assert float(term.balance) == pytest.approx(ratio, rel=1e-5)  # once measured, it stays
 
 
-def test_the_snapshot_is_taken_once_a_minibatch_and_differs_after_the_first_step() -> None:
+def in_every_pass(term: Scale) -> None:
+    """Broken: the snapshot is taken in every pass."""
+    ask = term.forward
+
+    def forward(step: Step) -> Penalty:
+        return ask(replace(step, number=0))
+
+    term.forward = forward
+
+
+def compare_snapshot(broken: Callable[[Scale], None] | None = None) -> None:
     term, objective = scale()
+    if broken:
+        broken(term)
     weight = objective.encoder[1].weight
     train(objective, term)
     term(a_step(objective, number=0))
@@ -182,6 +219,51 @@ def test_the_snapshot_is_taken_once_a_minibatch_and_differs_after_the_first_step
         assert not torch.equal(weight, kept)
     term(a_step(objective, number=0))
     assert torch.equal(term.past.encoder[1].weight, weight)
+
+
+def test_the_snapshot_is_taken_once_a_minibatch_and_differs_after_the_first_step() -> None:
+    compare_snapshot()
+
+
+def compare_snapshot_in_a_learner(broken: Callable[[Scale], None] | None = None) -> None:
+    """After the last pass the past is the network before pass 0, which has moved on since."""
+    learner = small_learner("scale", schedule__passes=3)
+    term, encoder = learner.terms["scale"], learner.objective.encoder
+    assert isinstance(term, Scale)
+    if broken:
+        broken(term)
+    for seed in range(3):
+        before = [p.detach().clone() for p in encoder.parameters()]
+        learner.partial_fit(random_images(6, seed=seed))
+        past = list(term.past.encoder.parameters())
+        assert all(torch.equal(a, b) for a, b in zip(past, before, strict=True))
+        assert not any(torch.equal(a, b) for a, b in zip(past, encoder.parameters(), strict=True))
+
+
+def test_in_a_learner_the_past_is_the_network_before_the_first_pass() -> None:
+    compare_snapshot_in_a_learner()
+
+
+@pytest.mark.parametrize("compare", [compare_snapshot, compare_snapshot_in_a_learner])
+def test_a_snapshot_in_every_pass_is_caught(compare: Callable[[Callable[[Scale], None]], None]) -> None:
+    with pytest.raises(AssertionError):
+        compare(in_every_pass)
+
+
+def test_a_snapshot_in_every_pass_would_distil_nothing_but_the_present() -> None:
+    pull = []
+    for broken in (None, in_every_pass):
+        term, objective = scale()
+        if broken:
+            broken(term)
+        term(a_step(objective, number=0))
+        train(objective, term)
+        step = a_step(objective, number=1)
+        term(step)
+        with torch.no_grad(), evaluating(objective):
+            pull.append(float((term.past.features(step.views) - objective(step.views).features).abs().max()))
+    assert pull[0] > 0.1
+    assert pull[1] == 0
 
 
 def test_the_past_branch_and_the_mask_pass_no_gradient() -> None:

@@ -1,4 +1,4 @@
-"""The memory at the end of a run as a picture: a contact sheet of its slots, highest loss first."""
+"""The memory at the end of a run as a picture: a contact sheet of its slots, in an order that means something."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Gallery:
     height: int
     shown: int
     filled: int
-    loss: float  # mean over finite ones
+    order: str
+    loss: float | None  # mean over finite ones; None where stored losses mean nothing
     age: float  # mean number of stream images since arrival
     draws: float  # median
 
@@ -45,7 +46,9 @@ def make_gallery(run: Run) -> tuple[Gallery | None, list[str]]:
             fits = image.ndim == 4 and image.shape[1] == 3 and image.numel() and len(image) == len(loss) == len(born)
             if image.dtype != torch.uint8 or not fits:
                 raise ValueError("columns of a memory do not have these shapes")
-            order = loss.nan_to_num(nan=-math.inf).argsort(descending=True, stable=True)[:MOST]
+            ranked = run.has_loss and not run.settings.get("schedule.mix") and bool(loss.any())
+            rank = loss.nan_to_num(nan=-math.inf) if ranked else born
+            order = rank.argsort(descending=True, stable=True)[:MOST]
             sheet = _contact_sheet(image[order])
             packed = io.BytesIO()
             sheet.save(packed, "PNG", optimize=True)
@@ -54,7 +57,8 @@ def make_gallery(run: Run) -> tuple[Gallery | None, list[str]]:
                 *sheet.size,
                 shown=len(order),
                 filled=len(image),
-                loss=float(loss[loss.isfinite()].double().mean()),
+                order="highest stored loss first" if ranked else "newest first",
+                loss=float(loss[loss.isfinite()].double().mean()) if ranked else None,
                 age=float(tensors["memory.seen"]) - float(born.double().mean()),
                 draws=float(draws.double().quantile(0.5)),
             )

@@ -16,9 +16,12 @@ from typing import Any
 from ocssl.errors import RunFolderError
 from ocssl.runs.events import read_events
 from ocssl.runs.run import EVENTS, METRICS, SETTINGS
+from ocssl.settings import ObjectiveSettings
 
-TRACED = ("steps", "ssl", "spread", "rank", "active")  # columns of `Run.trace`
+TRACED = ("share", "steps", "ssl", "spread", "rank")  # columns of `Run.trace`
 RECORD_ONLY = ("method", "benchmark", "seed", "checkpoint")  # settings that make no variant of a method
+MOST_VARIANT = 48  # characters of a variant in a name
+ONLINE = "online"
 
 
 @dataclass
@@ -26,6 +29,7 @@ class Evaluation:
     """What was measured after an experience; experience 0 is the untrained encoder."""
 
     experience: int
+    share: float | None  # of the stream, in per cent
     seen: float
     accuracy: float | None
     deviation: float | None
@@ -51,6 +55,7 @@ class Run:
     minibatches: tuple[float | None, float | None] = (None, None)  # done, of how many
     evaluations: list[Evaluation] = field(default_factory=list)
     trace: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in TRACED})
+    terms: dict[str, list[float | None]] = field(default_factory=dict)  # loss of each term and `term.signal`, as long
     collapsed: bool = False
     alarms: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -58,6 +63,26 @@ class Run:
     name: str = ""  # the method, with its variant if there are several
     series: str = ""  # the name, with the benchmark if there are several; shared by runs that differ in the seed only
     label: str = ""  # its own
+
+    @property
+    def regime(self) -> str:
+        """Online, or what an offline run is allowed: it is told where experiences end, or sees them more than once."""
+        if not self.settings:
+            return "unknown whether online"
+        told, epochs = self.settings.get("schedule.boundaries") is True, number(self.settings.get("stream.epochs")) or 1
+        if not told and epochs <= 1:
+            return ONLINE
+        often = f"{epochs:.0f} {'epoch' if epochs == 1 else 'epochs'}"
+        return f"offline: {'told of experience ends, ' if told else ''}{often}"
+
+    @property
+    def objective(self) -> str:
+        return str(self.settings.get("objective.name", "unknown"))
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether the objective has a loss of its own that is trained; else a term is the whole loss."""
+        return self.objective != "none" and self.settings.get("objective.weight") != 0
 
 
 def find_runs(folders: Iterable[Path]) -> list[Run]:
@@ -133,19 +158,24 @@ def _read_diary(run: Run) -> None:
                 case "start":
                     total = number(event.get("minibatches"))
                 case "step":
-                    terms = event.get("terms")
-                    active = terms.get("overlap.active") if isinstance(terms, dict) else None
-                    facts = {**event, "ssl": event.get("ssl", event.get("loss")), "active": active}
+                    position = number(event.get("position"))
+                    share = _share(position, total)
+                    facts = {**event, "ssl": event.get("ssl", event.get("loss")), "share": share}
+                    before = len(run.trace["share"])
                     for name, column in run.trace.items():
                         column.append(number(facts.get(name)))
-                    run.steps, run.minibatches = number(event.get("steps")), (number(event.get("position")), total)
+                    terms = event.get("terms")
+                    terms = terms if isinstance(terms, dict) else {}
+                    for name in [*run.terms, *(name for name in terms if name not in run.terms)]:
+                        run.terms.setdefault(name, [None] * before).append(number(terms.get(name)))
+                    run.steps, run.minibatches = number(event.get("steps")), (position, total)
                 case "evaluation":
                     seconds = number(event.get("seconds"))
                     run.seconds = seconds if seconds is not None else run.seconds
-                    keys = ("experience", "seen", "accuracy", "deviation", "overlap")
-                    experience, seen, *measured = (number(event.get(key)) for key in keys)
+                    keys = ("experience", "position", "seen", "accuracy", "deviation", "overlap")
+                    experience, position, seen, *measured = (number(event.get(key)) for key in keys)
                     if experience is not None and seen is not None:
-                        run.evaluations.append(Evaluation(int(experience), seen, *measured))
+                        run.evaluations.append(Evaluation(int(experience), _share(position, total), seen, *measured))
                 case "collapse":
                     run.collapsed = True
                     run.alarms.append(f"collapsed at step {_count(run.steps)}: {event.get('message', '')}")
@@ -161,12 +191,15 @@ def _read_diary(run: Run) -> None:
         run.final, run.average = after[-1], sum(after) / len(after)
 
 
+def _share(position: float | None, total: float | None) -> float | None:
+    """How much of the stream has passed, in per cent."""
+    return 100 * position / total if position is not None and total else None
+
+
 def _name(runs: list[Run]) -> None:
     """Give every run the series that it belongs to and a label of its own."""
-    benchmarks, variants = {run.benchmark for run in runs}, _variants(runs)
-    for run in runs:
-        several = variants[run.method, run.benchmark]
-        which = f"variant {several.index(run.variant) + 1}" if len(run.variant) > 40 else run.variant
+    benchmarks = {run.benchmark for run in runs}
+    for run, which in zip(runs, _variants(runs), strict=True):
         run.name = f"{short(run.method)} ({which})" if which else short(run.method)
         run.series = f"{run.name} on {short(run.benchmark)}" if len(benchmarks) > 1 else run.name
     seeds, taken = {run.seed for run in runs}, set[str]()
@@ -177,18 +210,57 @@ def _name(runs: list[Run]) -> None:
         taken.add(run.label)
 
 
-def _variants(runs: list[Run]) -> dict[tuple[str, str], list[str]]:
-    """Note on each run how its settings differ from others of its method and benchmark; the texts in order."""
-    found: dict[tuple[str, str], list[str]] = {}
+def _variants(runs: list[Run]) -> list[str]:
+    """Note on each run how its settings differ from others of its method and benchmark; short forms for names.
+
+    A variant that is too long for a name is cut after what tells it apart, or numbered.
+    """
+    alike: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        peers = [peer.settings for peer in runs if (peer.method, peer.benchmark) == (run.method, run.benchmark)]
-        keys = [key for key in sorted(set().union(*peers)) if key.split(".")[0] not in RECORD_ONLY]
-        differ = [key for key in keys if any(peer.get(key) != run.settings.get(key) for peer in peers)]
-        run.variant = ", ".join(f"{key}={run.settings.get(key, 'none')}" for key in differ)
-        texts = found.setdefault((run.method, run.benchmark), [])
-        if run.variant not in texts:
-            texts.append(run.variant)
-    return found
+        alike.setdefault((run.method, run.benchmark), []).append(run)
+    names: dict[int, str] = {}
+    for peers in alike.values():
+        differences = [_differences(run, peers) for run in peers]
+        distinct = list(dict.fromkeys(map(tuple, differences)))
+        for run, own in zip(peers, differences, strict=True):
+            run.variant = which = ", ".join(own)
+            if len(which) > MOST_VARIANT:
+                others = [other for other in distinct if other != tuple(own)]
+                enough = next(n for n in range(1, len(own) + 1) if all(tuple(own[:n]) != o[:n] for o in others))
+                which = ", ".join(own[:enough]) + ", …" * (enough < len(own))
+            if len(which) > MOST_VARIANT:
+                which = f"variant {distinct.index(tuple(own)) + 1}"
+            names[id(run)] = which
+    return [names[id(run)] for run in runs]
+
+
+def _differences(run: Run, peers: list[Run]) -> list[str]:
+    """Settings in which a run differs from its peers, names of parts first, without those that follow from others."""
+    mine, others = _with_terms(run), [_with_terms(peer) for peer in peers]
+    keys = {key for other in others for key in other if key.split(".")[0] not in RECORD_ONLY}
+    differ = [
+        key
+        for key in keys
+        if any(_owner(key, other) == _owner(key, mine) and other.get(key) != mine.get(key) for other in others)
+    ]
+    parts = ("objective.name", "memory.keep", "memory.draw")
+    return [f"{key}={mine.get(key, 'none')}" for key in sorted(differ, key=lambda key: (key not in parts, key))]
+
+
+def _with_terms(run: Run) -> dict[str, Any]:
+    """The settings, and for each term that it is there."""
+    return run.settings | {key.rpartition(".")[0]: "on" for key in run.settings if key.startswith("terms.")}
+
+
+def _owner(key: str, settings: dict[str, Any]) -> object:
+    """The part that an option belongs to: options of different parts are not compared, as they follow from its name."""
+    match key.split("."):
+        case ["objective", option] if option not in ObjectiveSettings.model_fields:
+            return settings.get("objective.name")
+        case ["terms", _, _] | ["memory", "rules", _, _]:
+            part = key.rpartition(".")[0] + "."
+            return any(other.startswith(part) for other in settings)
+    return None
 
 
 def flatten(tree: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
