@@ -151,7 +151,9 @@ def test_in_a_learner_the_copy_is_the_moving_average_of_the_weights_after_every_
 
 
 @pytest.mark.parametrize("broken", [never, too_early])
-def test_the_comparison_in_a_learner_catches_a_copy_that_moves(broken: Callable[[Learner], None]) -> None:
+def test_the_comparison_in_a_learner_catches_a_copy_that_moves_too_early_or_never(
+    broken: Callable[[Learner], None],
+) -> None:
     with pytest.raises(AssertionError):
         compare_copy(broken)
 

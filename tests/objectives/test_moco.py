@@ -196,13 +196,27 @@ def too_early(learner: Learner) -> None:
     learner._optimizer.step = turned
 
 
+def out_of_order(learner: Learner) -> None:
+    """Broken: the keys of a step enter the queue last one first."""
+    objective = learner.objective
+    move = objective.after_step
+
+    def turned() -> None:
+        objective._pending = objective._pending.flip(0)
+        move()
+
+    objective.after_step = turned
+
+
 @pytest.mark.parametrize("method", ["er-fifo", "mir"])  # mir asks for losses before each step
 def test_in_a_learner_copy_and_queue_are_those_of_every_step_in_order(method: str) -> None:
     compare_copy_and_queue(method)
 
 
-@pytest.mark.parametrize("broken", [never, too_early])
-def test_the_comparison_in_a_learner_catches_a_copy_that_moves(broken: Callable[[Learner], None]) -> None:
+@pytest.mark.parametrize("broken", [never, too_early, out_of_order])
+def test_the_comparison_in_a_learner_catches_copies_and_queues_that_move_otherwise(
+    broken: Callable[[Learner], None],
+) -> None:
     with pytest.raises(AssertionError):
         compare_copy_and_queue(broken=broken)
 

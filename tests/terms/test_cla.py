@@ -126,7 +126,9 @@ def test_in_a_learner_the_teacher_is_the_moving_average_of_the_weights_after_eve
 
 
 @pytest.mark.parametrize("broken", [never, too_early])
-def test_the_comparison_in_a_learner_catches_a_teacher_that_moves(broken: Callable[[Learner], None]) -> None:
+def test_the_comparison_in_a_learner_catches_a_teacher_that_moves_too_early_or_never(
+    broken: Callable[[Learner], None],
+) -> None:
     with pytest.raises(AssertionError):
         compare_teacher(broken)
 

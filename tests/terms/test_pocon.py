@@ -177,7 +177,9 @@ def test_in_a_learner_the_counter_counts_optimizer_steps() -> None:
 
 
 @pytest.mark.parametrize("broken", [never, too_early])
-def test_the_comparison_in_a_learner_catches_a_counter_that_counts(broken: Callable[[Learner], None]) -> None:
+def test_the_comparison_in_a_learner_catches_a_counter_that_counts_too_early_or_never(
+    broken: Callable[[Learner], None],
+) -> None:
     with pytest.raises(AssertionError):
         compare_count(broken)
 

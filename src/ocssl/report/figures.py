@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ocssl.report.runs import Run
+from ocssl.report.runs import ONLINE, Run
 
 # Okabe and Ito's colours without black and yellow, first those that stand out on light and dark ground alike
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
 FAINT = "rgba(128,128,128,0.6)"
-MOST_POINTS, MOST_BOUNDARIES = 150, 60
+MANY = 8  # series from which on colours repeat or curves hide one another
+MOST_POINTS, FEW_POINTS, MOST_BOUNDARIES = 150, 40, 60
+ACTIVE = "overlap.active"  # has a chart of its own
 
 Numbers = Sequence[float | None]
+Columns = Callable[[Run], Mapping[str, Numbers]]  # what a chart shows of a run, by name; "" where it is one thing
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a series looks in every chart: colour by method, dash and marker by series."""
+    """How a series looks in every chart and in the table: colour by method, dash and marker by series."""
 
     colour: str
     dash: str
@@ -39,18 +42,31 @@ class Chart:
     figure: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Line:
+    """A curve of a run."""
+
+    run: Run
+    x: Numbers  # share of the stream, %
+    y: Numbers
+    told: Numbers  # images or steps, told when a reader points at the curve
+    part: str = ""  # a term or `term.signal`, where a chart has several curves of a run
+
+
 def styles(runs: Sequence[Run]) -> dict[str, Style]:
-    """The style of each series, in order of appearance."""
+    """The style of each series, in order of appearance: those of one colour differ in dash."""
     methods = list(dict.fromkeys(run.method for run in runs))
-    first = {run.series: run.method for run in runs}
-    return {
-        series: Style(COLOURS[methods.index(method) % len(COLOURS)], DASHES[i % len(DASHES)], SYMBOLS[i % len(SYMBOLS)])
-        for i, (series, method) in enumerate(first.items())
-    }
+    look: dict[str, Style] = {}
+    for i, (series, method) in enumerate({run.series: run.method for run in runs}.items()):
+        colour = COLOURS[methods.index(method) % len(COLOURS)]
+        used = sum(style.colour == colour for style in look.values())
+        look[series] = Style(colour, DASHES[used % len(DASHES)], SYMBOLS[i % len(SYMBOLS)])
+    return look
 
 
 def all_charts(runs: Sequence[Run]) -> dict[str, list[Chart | None]]:
     """The charts of each part of the page; None where no run has the numbers."""
+    objectives = list(dict.fromkeys(run.objective for run in runs if run.has_loss))
     return {
         "accuracy": [
             _evaluation_chart(
@@ -64,7 +80,26 @@ def all_charts(runs: Sequence[Run]) -> dict[str, list[Chart | None]]:
             )
         ],
         "loss": [
-            _step_chart("ssl", "SSL loss", "Without extra terms, so that methods can be compared.", "SSL loss", runs)
+            *(
+                _step_chart(
+                    f"ssl-{i}",
+                    f"SSL loss: {objective}",
+                    "The objective's own loss, without terms; comparable between runs with the same objective.",
+                    "SSL loss",
+                    runs,
+                    _own_loss(objective),
+                )
+                for i, objective in enumerate(objectives, 1)
+            ),
+            _step_chart(
+                "terms",
+                "Loss of terms",
+                "Each term's loss before its weight, and in thin lines with marks the signals that it gives, such as its "
+                "parts. Terms measure different things: compare the course of a line, not its height with another's.",
+                "loss or signal",
+                runs,
+                lambda run: {name: column for name, column in run.terms.items() if name != ACTIVE},
+            ),
         ],
         "latent": [
             _evaluation_chart(
@@ -85,9 +120,21 @@ def all_charts(runs: Sequence[Run]) -> dict[str, list[Chart | None]]:
             ),
         ],
         "health": [
-            _step_chart("spread", "Spread", "Near 0, all images get the same features.", "spread of features", runs),
             _step_chart(
-                "rank", "Effective rank", "Near 1, features vary along one line only.", "directions used", runs
+                "spread",
+                "Spread",
+                "Near 0, all images get the same features.",
+                "spread of features",
+                runs,
+                lambda run: {"": run.trace["spread"]},
+            ),
+            _step_chart(
+                "rank",
+                "Effective rank",
+                "Near 1, features vary along one line only.",
+                "directions used",
+                runs,
+                lambda run: {"": run.trace["rank"]},
             ),
             _step_chart(
                 "active",
@@ -95,52 +142,70 @@ def all_charts(runs: Sequence[Run]) -> dict[str, list[Chart | None]]:
                 "Share of pairs on which the Overlap term acts; 0 means that it does nothing.",
                 "active pairs, %",
                 runs,
+                lambda run: {"": run.terms.get(ACTIVE, [])},
                 percent=100,
             ),
         ],
     }
 
 
+def _own_loss(objective: str) -> Columns:
+    return lambda run: {"": run.trace["ssl"]} if run.has_loss and run.objective == objective else {}
+
+
 def _evaluation_chart(
     key: str, title: str, words: str, axis: str, runs: Sequence[Run], *, percent: float | None = None
 ) -> Chart | None:
-    """A measure of the evaluations over stream images, one line a run, experiences' ends as faint lines.
+    """A measure of the evaluations over the stream, one line a run, experiences' ends as faint lines.
 
     `percent` is the factor that makes it per cent; None leaves it as it is.
     """
-    ends = sorted({e.seen for run in runs for e in run.evaluations if e.experience > 0})
+    ends = {round(e.share, 1) for run in runs for e in run.evaluations if e.experience > 0 and e.share is not None}
     shapes = [
         {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
         | {"line": {"color": FAINT, "width": 1, "dash": "dot"}}
-        for x in (ends if len(ends) <= MOST_BOUNDARIES else [])
+        for x in (sorted(ends) if len(ends) <= MOST_BOUNDARIES else [])
     ]
-
-    def curve(run: Run) -> tuple[Numbers, Numbers]:
-        values = [getattr(e, key) for e in run.evaluations]
-        return [e.seen for e in run.evaluations], [v if v is None else v * (percent or 1) for v in values]
-
-    hover = "%{y:.1f} % after %{x} images" if percent else "%{y:.3f} after %{x} images"
-    layout = _layout("stream images seen", axis) | {"shapes": shapes}
+    lines = [
+        Line(
+            run,
+            [e.share for e in run.evaluations],
+            _scaled([getattr(e, key) for e in run.evaluations], percent),
+            [e.seen for e in run.evaluations],
+        )
+        for run in runs
+    ]
+    value = "%{y:.1f} %" if percent else "%{y:.3f}"
+    layout = _layout(axis) | {"shapes": shapes}
     layout["xaxis"]["showgrid"] = not shapes
-    return _chart(key, title, words, _traces(runs, curve, hover, "lines+markers"), layout)
+    hover = value + " after %{customdata:.0f} images"
+    return _chart(key, title, words, _traces(runs, lines, hover, "lines+markers"), layout)
 
 
 def _step_chart(
-    key: str, title: str, words: str, axis: str, runs: Sequence[Run], *, percent: float | None = None
+    key: str, title: str, words: str, axis: str, runs: Sequence[Run], columns: Columns, *, percent: float | None = None
 ) -> Chart | None:
-    """A number of every training step, as means over windows of steps, one line a run."""
-    longest = max((len(run.trace[key]) for run in runs), default=0)
-    window = max(1, math.ceil(longest / MOST_POINTS))
-
-    def curve(run: Run) -> tuple[Numbers, Numbers]:
-        values = _means(run.trace[key], window)
-        return _means(run.trace["steps"], window), [v if v is None else v * (percent or 1) for v in values]
-
-    layout = _layout("optimizer steps", axis)
-    how = f"smoothed: means of {window} minibatches" if window > 1 else "not smoothed: one point a minibatch"
+    """Numbers of every training step, as means over windows of steps, one line for each column of each run."""
+    most = MOST_POINTS if len({run.series for run in runs}) < MANY else FEW_POINTS
+    lines, windows = [], set[int]()
+    for run in runs:
+        window = max(1, math.ceil(len(run.trace["share"]) / most))
+        share, steps = (_means(run.trace[name], window) for name in ("share", "steps"))
+        for part, column in columns(run).items():
+            if any(value is not None for value in column):
+                lines.append(Line(run, share, _scaled(_means(column, window), percent), steps, part))
+                windows.add(window)
+    layout = _layout(axis)
+    several = " to ".join(str(end) for end in sorted({min(windows, default=1), max(windows, default=1)}))
+    how = "not smoothed: one point a minibatch" if several == "1" else f"smoothed: means of {several} minibatches"
     layout["legend"]["title"] = {"text": how, "side": "top", "font": {"size": 12}}
-    hover = "%{y:.1f} % at step %{x:.0f}" if percent else "%{y:.3f} at step %{x:.0f}"
-    return _chart(key, title, words, _traces(runs, curve, hover, "lines"), layout)
+    value = "%{y:.1f} %" if percent else "%{y:.3f}"
+    hover = value + " at step %{customdata:.0f}, %{x:.0f} % of the stream"
+    return _chart(key, title, words, _traces(runs, lines, hover, "lines"), layout)
+
+
+def _scaled(values: Numbers, factor: float | None) -> Numbers:
+    return [value if value is None else value * (factor or 1) for value in values]
 
 
 def _means(values: Numbers, window: int) -> list[float | None]:
@@ -154,35 +219,44 @@ def _chart(key: str, title: str, words: str, traces: list[dict[str, Any]], layou
     return Chart(key, title, words, {"data": traces, "layout": layout}) if traces else None
 
 
-def _traces(
-    runs: Sequence[Run], curve: Callable[[Run], tuple[Numbers, Numbers]], hover: str, mode: str
-) -> list[dict[str, Any]]:
+def _traces(runs: Sequence[Run], lines: Sequence[Line], hover: str, mode: str) -> list[dict[str, Any]]:
     look, named, traces = styles(runs), set[str](), []
-    for run in runs:
-        x, y = curve(run)
-        if all(value is None for value in y):
+    for line in lines:
+        if all(x is None or y is None for x, y in zip(line.x, line.y, strict=True)):
             continue
-        style = look[run.series]
+        style, signal = look[line.run.series], "." in line.part
+        name = _legend(line)
         traces.append(
             {
                 "type": "scatter",
-                "mode": mode,
-                "x": x,
-                "y": y,
-                "name": html.escape(run.series),  # plotly reads some tags in texts
-                "legendgroup": run.series,
-                "showlegend": run.series not in named,
-                "meta": html.escape(run.label),
+                "mode": "lines+markers" if signal else mode,
+                "x": line.x,
+                "y": line.y,
+                "customdata": line.told,
+                "name": html.escape(name),  # plotly reads some tags in texts
+                "legendgroup": name,
+                "showlegend": name not in named,
+                "meta": html.escape(f"{line.run.label}: {line.part}" if line.part else line.run.label),
                 "hovertemplate": hover + "<extra>%{meta}</extra>",
-                "line": {"color": style.colour, "dash": style.dash, "width": 2},
+                "line": {"color": style.colour, "dash": style.dash, "width": 1 if signal else 2},
                 "marker": {"symbol": style.symbol, "size": 8},
             }
         )
-        named.add(run.series)
+        if signal:
+            signals = [part for part in line.run.terms if "." in part]
+            symbol = SYMBOLS[signals.index(line.part) % len(SYMBOLS)]
+            traces[-1]["marker"] = {"symbol": symbol, "size": 6, "maxdisplayed": 8}
+        named.add(name)
     return traces
 
 
-def _layout(x: str, y: str) -> dict[str, Any]:
+def _legend(line: Line) -> str:
+    run = line.run
+    name = run.series if run.regime == ONLINE else f"{run.series} ({run.regime.partition(':')[0]})"
+    return f"{name}: {line.part}" if line.part else name
+
+
+def _layout(y: str) -> dict[str, Any]:
     """Clear ground and grey ink; the page's script paints text and grid to fit light or dark."""
     axis = {"gridcolor": FAINT, "linecolor": FAINT, "zeroline": False}
     return {
@@ -191,7 +265,7 @@ def _layout(x: str, y: str) -> dict[str, Any]:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#808080"},
         "margin": {"l": 60, "r": 12, "t": 8, "b": 48},
-        "xaxis": axis | {"title": {"text": x}, "rangemode": "tozero"},
+        "xaxis": axis | {"title": {"text": "share of the stream, %"}, "rangemode": "tozero"},
         "yaxis": axis | {"title": {"text": y}},
         "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},

@@ -18,11 +18,11 @@ from plotly.offline import get_plotlyjs
 
 from ocssl.checkpoint import replace_file
 from ocssl.errors import RunFolderError
-from ocssl.report.figures import Chart, all_charts
+from ocssl.report.figures import MANY, Chart, all_charts
 from ocssl.report.gallery import make_gallery
 from ocssl.report.runs import Run, find_runs, short
 from ocssl.report.tables import evaluations, over_seeds, overview
-from ocssl.report.words import by_series, command, summary
+from ocssl.report.words import again, by_series, summary
 
 MOST_GALLERIES = 6
 
@@ -54,6 +54,7 @@ def make_page(runs: Sequence[Run]) -> str:
         _notes(f"{run.label}: {note}" for run in runs for note in run.notes),
         over_seeds(runs),
         "<h2>Accuracy</h2>",
+        _how_to_read(runs),
         _grid(charts["accuracy"]),
         evaluations(runs),
         "<h2>Loss</h2>",
@@ -88,9 +89,9 @@ def _grid(charts: Sequence[Chart]) -> str:
     if not charts:
         return '<p class="quiet">Nothing was recorded.</p>'
     figures = (
-        f"<figure><figcaption><h3>{chart.title}</h3><p>{chart.words}</p></figcaption>"
+        f"<figure><figcaption><h3>{escape(chart.title)}</h3><p>{chart.words}</p></figcaption>"
         f'<div class="plot" style="--entries:{_entries(chart)}" id="{chart.key}" role="img" '
-        f'aria-label="Chart: {chart.title}. {chart.words}"></div></figure>'
+        f'aria-label="Chart: {escape(chart.title)}. {chart.words}"></div></figure>'
         for chart in charts
     )
     return f'<div class="charts">{"".join(figures)}</div>'
@@ -106,27 +107,41 @@ def _alarms(runs: Sequence[Run]) -> str:
     return f'<div class="alarm" role="alert"><strong>Warning</strong>{"".join(alarms)}</div>' if alarms else ""
 
 
+def _how_to_read(runs: Sequence[Run]) -> str:
+    """What holds for all charts of these runs."""
+    words = []
+    if any(run.regime.startswith("offline") for run in runs):
+        words.append("Offline runs are named so: they see more than an online run may, and are no equals of one.")
+    if len(by_series(runs)) >= MANY:
+        words.append("In a legend, click a name to hide it, double-click to see it alone.")
+    return f"<p>{' '.join(words)}</p>" if words else ""
+
+
 def _galleries(runs: Sequence[Run]) -> str:
-    chosen = list(runs)
+    without = [run for run in runs if run.settings.get("memory.capacity") == 0]
+    runs = chosen = [run for run in runs if run not in without]
     if len(chosen) > MOST_GALLERIES:
         chosen = [max(group, key=lambda run: run.seed or 0) for group in by_series(runs).values()][:MOST_GALLERIES]
     parts = [_gallery(run) for run in chosen]
     if len(chosen) < len(runs):
-        parts.append(f'<p class="quiet">Memories of {len(runs) - len(chosen)} more runs are left out.</p>')
-    order = '<p class="quiet">Slots by stored loss, highest first.</p>'
-    return "\n".join([order, *parts])
+        left_out = f"Memories of {len(runs) - len(chosen)} more runs are left out; a report on fewer runs shows them."
+        parts.append(_notes([left_out]))
+    if without:
+        parts.append(_notes([f"No images are stored by {', '.join(run.label for run in without)}."]))
+    return "\n".join(parts)
 
 
 def _gallery(run: Run) -> str:
     gallery, notes = make_gallery(run)
     caption, picture = "", ""
     if gallery is not None:
-        part = "all" if gallery.shown == gallery.filled else f"the {gallery.shown} of highest loss"
+        part = "all" if gallery.shown == gallery.filled else str(gallery.shown)
+        loss = "" if gallery.loss is None else f"mean stored loss {gallery.loss:.3f}, "
         caption = (
-            f"<p>{gallery.filled} slots filled ({part} shown), mean stored loss {gallery.loss:.3f}, "
+            f"<p>{gallery.filled} slots filled ({part} shown, {gallery.order}), {loss}"
             f"mean age {gallery.age:.0f} stream images, median draws {gallery.draws:.0f}.</p>"
         )
-        alt = f"Contact sheet of {gallery.shown} images in the final memory of {run.label}, highest loss first"
+        alt = f"Contact sheet of {gallery.shown} images in the final memory of {run.label}, {gallery.order}"
         picture = (
             f'<img src="data:image/png;base64,{base64.b64encode(gallery.png).decode()}" '
             f'width="{gallery.width}" height="{gallery.height}" alt="{escape(alt)}">'
@@ -139,9 +154,10 @@ def _notes(notes: Iterable[str]) -> str:
 
 
 def _settings(run: Run) -> str:
-    facts = [f"Folder: {run.folder.name}"] + [f"Variant: {run.variant}"] * bool(run.variant)
+    facts = [f"Folder: {run.folder.resolve().name}"] + [f"Variant: {run.variant}"] * bool(run.variant)
+    words, command = again(run)
+    code = f"<pre><code>{escape(command)}</code></pre>" if command else ""
     return (
-        f"<details><summary>{escape(run.label)}</summary>{_notes(facts)}"
-        f"<p>Make this run again:</p><pre><code>{escape(command(run))}</code></pre>"
+        f"<details><summary>{escape(run.label)}</summary>{_notes(facts)}<p>{escape(words)}</p>{code}"
         f"<pre><code>{escape(run.text)}</code></pre></details>"
     )

@@ -226,7 +226,7 @@ def _variants(runs: list[Run]) -> list[str]:
             run.variant = which = ", ".join(own)
             if len(which) > MOST_VARIANT:
                 others = [other for other in distinct if other != tuple(own)]
-                enough = next(n for n in range(1, len(own) + 1) if all(tuple(own[:n]) != o[:n] for o in others))
+                enough = next((n for n in range(1, len(own)) if all(tuple(own[:n]) != o[:n] for o in others)), len(own))
                 which = ", ".join(own[:enough]) + ", …" * (enough < len(own))
             if len(which) > MOST_VARIANT:
                 which = f"variant {distinct.index(tuple(own)) + 1}"
