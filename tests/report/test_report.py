@@ -7,6 +7,8 @@ import io
 import itertools
 import json
 import os
+import shlex
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -41,22 +43,27 @@ def make_run(
     finished: bool = True,
     collapse: str | None = None,
     settings: dict[str, Any] | None = None,
+    recipe: str = "solar",
+    terms: dict[str, float] | None = None,
+    minibatches: int = 20,
 ) -> Path:
     """A run folder as `ocssl run` leaves it, without the training: 3 experiences of 20 minibatches."""
     folder.mkdir(parents=True)
-    known = resolve_run("solar", "synthetic", seed, settings or {})
+    known = resolve_run(recipe, "synthetic", seed, settings or {})
+    terms = {"overlap": 0.1, "overlap.active": 0.25} if terms is None else terms
     (folder / "run.toml").write_text(to_toml(known.model_copy(update={"method": method})))
-    events: list[dict[str, Any]] = [{"event": "start", "minibatches": 60, "experiences": 3}]
+    events: list[dict[str, Any]] = [{"event": "start", "minibatches": 3 * minibatches, "experiences": 3}]
     events.append(evaluation(0, 0, 5.0))
-    for position in range(1, 20 * len(accuracies) + 1):
+    for position in range(1, minibatches * len(accuracies) + 1):
         events.append(
             {"event": "step", "position": position, "steps": 2 * position, "seen": 10 * position, "loss": 1 / position}
-            | {"ssl": 1 / position, "spread": 0.5, "rank": None, "terms": {"overlap": 0.1, "overlap.active": 0.25}}
+            | {"ssl": 1 / position, "spread": 0.5, "rank": None, "terms": terms}
         )
         if collapse and position == 30:
             events.append({"event": "collapse", "position": position, "message": collapse})
-        if position % 20 == 0:
-            events.append(evaluation(position // 20, 10 * position, accuracies[position // 20 - 1]))
+        if position % minibatches == 0:
+            experience = position // minibatches
+            events.append(evaluation(experience, position, accuracies[experience - 1]))
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     if finished:
         metrics = {"method": method, "benchmark": "synthetic", "seed": seed, "start_accuracy": 5.0}
@@ -67,9 +74,9 @@ def make_run(
     return folder
 
 
-def evaluation(experience: int, seen: int, accuracy: float) -> dict[str, Any]:
-    facts = {"event": "evaluation", "experience": experience, "seen": seen, "accuracy": accuracy, "seconds": 9.0}
-    return facts | {"deviation": 0.5 - experience / 10, "overlap": None}
+def evaluation(experience: int, position: int, accuracy: float) -> dict[str, Any]:
+    facts = {"event": "evaluation", "experience": experience, "accuracy": accuracy, "seconds": 9.0}
+    return facts | {"position": position, "seen": 10 * position, "deviation": 0.5 - experience / 10, "overlap": None}
 
 
 def memory(slots: int = 5) -> dict[str, torch.Tensor]:
@@ -102,6 +109,10 @@ class Page(HTMLParser):
             self.rows.append([])
         if tag in ("td", "th"):
             self.rows[-1].append("")
+
+    def row(self, first: str) -> list[str]:
+        """The first row that begins so."""
+        return next(row for row in self.rows if row[0] == first)
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop() == tag, f"</{tag}> closes nothing"
@@ -199,13 +210,13 @@ def test_strange_values_are_left_out(tmp_path: Path) -> None:
 def test_the_memory_is_shown_highest_loss_first(tmp_path: Path) -> None:
     page = report(tmp_path, make_run(tmp_path / "a"))
     image = next(attrs for tag, attrs in page.tags if tag == "img")
-    assert image["alt"] == "Contact sheet of 5 images in the final memory of solar, highest loss first"
+    assert image["alt"] == "Contact sheet of 5 images in the final memory of solar, highest stored loss first"
     packed = base64.b64decode((image["src"] or "").partition(",")[2])
     sheet = Image.open(io.BytesIO(packed)).convert("RGB")
     assert sheet.size == (5 * 42 - 2, 40)
     assert [sheet.getpixel((42 * i + 20, 20)) for i in range(5)] == [(40 * i,) * 3 for i in (4, 3, 2, 1, 0)]
-    facts = "5 slots filled (all shown), mean stored loss 2.000, mean age 580 stream images, median draws 2."
-    assert facts in page.visible
+    facts = "mean stored loss 2.000, mean age 580 stream images, median draws 2."
+    assert f"5 slots filled (all shown, highest stored loss first), {facts}" in page.visible
 
 
 def test_a_damaged_checkpoint_gives_a_note_and_the_older_one_is_shown(tmp_path: Path) -> None:
@@ -243,8 +254,8 @@ def test_a_damaged_file_leaves_the_rest_of_the_report(tmp_path: Path, name: str,
     folder = make_run(tmp_path / "a")
     (folder / name).write_bytes(content)
     page = report(tmp_path, folder, make_run(tmp_path / "b", "er-fifo"))
-    assert page.rows[2][:6] == ["er-fifo", "synthetic", "0", "5.0", "17.8", "14.5"]
-    assert page.rows[1][0] == "solar"
+    assert page.row("er-fifo")[:6] == ["er-fifo", "synthetic", "0", "5.0", "17.8", "14.5"]
+    assert page.row("solar")
 
 
 def test_a_run_of_which_nothing_can_be_read_is_shown_by_its_folder(tmp_path: Path) -> None:
@@ -252,7 +263,9 @@ def test_a_run_of_which_nothing_can_be_read_is_shown_by_its_folder(tmp_path: Pat
     (folder / "run.toml").write_text("[[")
     (folder / "events.jsonl").unlink()
     page = report(tmp_path, folder)
-    assert page.rows[1] == ["a", "unknown", "-", "-", "-", "-", "-", "-", "unfinished"]
+    assert page.row("a") == ["a", "unknown", "-", "-", "-", "-", "-", "-", "unfinished"]
+    assert ["unknown whether online"] in page.rows
+    assert "cannot make the run again" in page.visible
     assert "a: run.toml cannot be read" in page.visible
     assert "a: events.jsonl is missing" in page.visible
     assert page.charts == {}
@@ -281,9 +294,10 @@ def test_a_run_named_twice_is_shown_once(tmp_path: Path) -> None:
 
 def test_long_runs_are_smoothed_and_the_legend_says_so(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "a")
-    lines = [json.dumps({"event": "step", "steps": i, "ssl": float(i % 2)}) + "\n" for i in range(1000)]
-    (folder / "events.jsonl").write_text("".join(lines))
-    figure = report(tmp_path, folder).charts["ssl"]
+    events = [{"event": "start", "minibatches": 1000}]
+    events += [{"event": "step", "position": i + 1, "steps": i, "ssl": float(i % 2)} for i in range(1000)]
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    figure = report(tmp_path, folder).charts["ssl-1"]
     assert len(figure["data"][0]["y"]) == 143
     assert figure["data"][0]["y"][0] == pytest.approx(3 / 7)
     assert figure["layout"]["legend"]["title"]["text"] == "smoothed: means of 7 minibatches"
@@ -291,7 +305,7 @@ def test_long_runs_are_smoothed_and_the_legend_says_so(tmp_path: Path) -> None:
 
 def test_the_charts_are_valid_plotly_figures(tmp_path: Path) -> None:
     charts = report(tmp_path, make_run(tmp_path / "a")).charts
-    assert list(charts) == ["accuracy", "ssl", "deviation", "spread", "active"]  # no overlap, no rank in these runs
+    assert list(charts) == ["accuracy", "ssl-1", "term-1", "deviation", "spread", "active"]  # no overlap, no rank here
     for figure in charts.values():
         go.Figure(figure)
 
@@ -346,9 +360,9 @@ def test_many_runs_show_the_memory_of_one_seed_a_method(tmp_path: Path) -> None:
     page = report(tmp_path, *runs)
     shown = [attrs["alt"] or "" for tag, attrs in page.tags if tag == "img"]
     assert [text.split(" of ")[-1] for text in shown] == [
-        f"{m}, seed 3, highest loss first" for m in ("solar", "er-fifo")
+        f"{m}, seed 3, highest stored loss first" for m in ("solar", "er-fifo")
     ]
-    assert "Memories of 6 more runs are left out." in page.visible
+    assert "Memories of 6 more runs are left out" in page.visible
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
@@ -386,3 +400,207 @@ def test_a_folder_without_a_run_is_an_error_that_names_it(tmp_path: Path, make: 
 def test_an_output_that_is_a_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="it is a folder; name a file"):
         write_report([make_run(tmp_path / "a")], tmp_path)
+
+
+OFFLINE = {"schedule.boundaries": True, "stream.epochs": 3, "stream.drop_last": False}
+
+
+def test_offline_runs_are_a_group_of_their_own_in_table_words_and_legends(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "a", "cassle", accuracies=(90.0,) * 3, settings=OFFLINE),
+        make_run(tmp_path / "b", "pfr", accuracies=(80.0,) * 3, settings=OFFLINE),
+        make_run(tmp_path / "c", "osiris-d", settings={"schedule.boundaries": True}),
+        make_run(tmp_path / "d", "solar"),
+        make_run(tmp_path / "e", "er-fifo", accuracies=(10.0,) * 3),
+    ]
+    page = report(tmp_path, *runs)
+    assert [row[0] for row in page.rows[1:9]] == [
+        "online",
+        "solar",
+        "er-fifo",
+        "offline: told of experience ends, 3 epochs",
+        "cassle",
+        "pfr",
+        "offline: told of experience ends, 1 epoch",
+        "osiris-d",
+    ]
+    best = "has the best average accuracy"
+    assert (
+        f"(linear probe; online; stream.drop_last=true) solar {best}: 14.5 %, 4.5 points above er-fifo" in page.visible
+    )
+    told = "(linear probe; offline: told of experience ends, 3 epochs; stream.drop_last=false)"
+    assert f"{told} cassle {best}: 90.0 %, 10.0 points above pfr" in page.visible
+    assert page.visible.count(best) == 2
+    names = [trace["name"] for trace in page.charts["accuracy"]["data"]]
+    assert names == ["cassle (offline)", "pfr (offline)", "osiris-d (offline)", "solar", "er-fifo"]
+
+
+def test_more_than_one_epoch_is_offline_without_boundaries_too(tmp_path: Path) -> None:
+    assert report(tmp_path, make_run(tmp_path / "a", settings={"stream.epochs": 2})).rows[1] == ["offline: 2 epochs"]
+
+
+def test_groups_that_are_not_compared_say_in_what_they_differ(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b", "er-fifo", settings={"stream.fraction": 0.5})]
+    words = report(tmp_path, *runs).visible
+    assert "On synthetic (linear probe; stream.fraction=1.0) solar has" in words
+    assert "On synthetic (linear probe; stream.fraction=0.5) er-fifo has" in words
+    assert "are not compared with one another" in words
+    assert "not compared" not in report(tmp_path, runs[0]).visible
+
+
+def test_curves_of_streams_of_different_length_share_an_axis(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b", "er-fifo", minibatches=500)]
+    charts = report(tmp_path, *runs).charts
+    for trace in charts["accuracy"]["data"]:
+        assert trace["x"] == pytest.approx([0, 100 / 3, 200 / 3, 100])
+    assert [trace["customdata"][-1] for trace in charts["accuracy"]["data"]] == [600, 15000]
+    assert len(charts["accuracy"]["layout"]["shapes"]) == 3
+    for trace in charts["spread"]["data"]:
+        assert trace["x"][-1] == pytest.approx(100, abs=1)
+
+
+def test_each_objective_has_a_chart_and_one_without_a_loss_none(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "a"),
+        make_run(tmp_path / "b", "er-fifo"),
+        make_run(tmp_path / "c", "cmp", recipe="cmp", terms={}),
+        make_run(tmp_path / "d", "scale", recipe="scale", terms={"scale": 3.0}),
+        make_run(tmp_path / "e", "lars", settings={"objective.weight": 0}),
+    ]
+    page = report(tmp_path, *runs)
+    shown = {key: [t["name"] for t in chart["data"]] for key, chart in page.charts.items() if key.startswith("ssl")}
+    assert shown == {"ssl-1": ["solar", "er-fifo"], "ssl-2": ["cmp"]}
+    assert "comparable between runs with the same objective" in page.visible
+    assert "SSL loss: cmp" in page.visible
+
+
+def test_losses_and_signals_of_terms_are_drawn_for_runs_that_have_them(tmp_path: Path) -> None:
+    parts = {"osiris-r": 6.0, "osiris-r.current": 2.0, "osiris-r.past": 4.0}
+    runs = [
+        make_run(tmp_path / "a", "osiris-r", recipe="osiris-r", terms=parts),
+        make_run(tmp_path / "b", "er-fifo", terms={}),
+        make_run(tmp_path / "c", "solar"),
+    ]
+    page = report(tmp_path, *runs)
+    drawn = {key: chart["data"] for key, chart in page.charts.items() if key.startswith("term")}
+    assert {key: [(t["name"], t["y"][0]) for t in traces] for key, traces in drawn.items()} == {
+        "term-1": [("osiris-r", 6.0), ("osiris-r: current", 2.0), ("osiris-r: past", 4.0)],
+        "term-2": [("solar", 0.1)],
+    }
+    assert "Loss of the term osiris-r" in page.visible
+    plain = report(tmp_path, runs[1])
+    assert not [key for key in plain.charts if key.startswith("term")]
+
+
+def test_a_signal_that_comes_late_stands_where_it_came(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a", accuracies=(), finished=False)
+    steps = [{}, {"late": 1.0}, {"late": 2.0, "late.part": 3.0}, {}]
+    with open(folder / "events.jsonl", "a") as file:
+        for position, terms in enumerate(steps, 1):
+            file.write(json.dumps({"event": "step", "position": position, "terms": terms}) + "\n")
+    loss, part = report(tmp_path, folder).charts["term-1"]["data"]
+    assert loss["y"] == [None, 1.0, 2.0, None]
+    assert part["y"] == [None, None, 3.0, None]
+
+
+@pytest.mark.parametrize("settings", [{"objective.weight": 0}, {"schedule.mix": 0.4, "schedule.stream_in": "all"}])
+def test_a_memory_whose_losses_mean_nothing_is_shown_newest_first(tmp_path: Path, settings: dict[str, Any]) -> None:
+    page = report(tmp_path, make_run(tmp_path / "a", settings=settings))
+    image = next(attrs for tag, attrs in page.tags if tag == "img")
+    assert "newest first" in (image["alt"] or "")
+    assert "stored loss" not in page.visible
+    assert "5 slots filled (all shown, newest first), mean age 580 stream images" in page.visible
+
+
+def test_stored_losses_that_are_all_zero_are_none(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a")
+    tensors = memory() | {"memory.column.loss": torch.zeros(5)}
+    checkpoint.write(folder / "checkpoints" / "00000060", tensors, {})
+    assert "stored loss" not in report(tmp_path, folder).visible
+
+
+def test_methods_without_a_memory_are_named_and_take_no_place(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "a", "cmp", settings={"memory.capacity": 0}), make_run(tmp_path / "b")]
+    page = report(tmp_path, *runs)
+    assert [tag for tag, _ in page.tags].count("img") == 1
+    assert "No images are stored by cmp." in page.visible
+
+
+def commands(page: Page) -> list[str]:
+    return [text for text in page.texts["code"].split("\n") if text.startswith(("ocssl", "mkdir"))]
+
+
+def test_the_command_leaves_out_what_follows_from_another_setting(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a", settings={"objective.name": "simclr", "memory.keep": "fifo"})
+    words = ["--set", 'objective.name="simclr"', "--set", 'memory.keep="fifo"']
+    assert shlex.split(commands(report(tmp_path, folder))[0]) == [
+        "ocssl",
+        "run",
+        "solar",
+        "synthetic",
+        "--seed",
+        "0",
+        *words,
+    ]
+
+
+@pytest.mark.parametrize(("method", "keep"), [("mine.toml", "fifo"), ("solar", "a-rule-of-my-own")])
+def test_a_run_of_own_recipe_or_parts_is_made_again_from_its_settings(tmp_path: Path, method: str, keep: str) -> None:
+    folder = make_run(tmp_path / "my runs" / "a b", method, settings={"memory.keep": "fifo"})
+    text = (folder / "run.toml").read_text().replace('keep = "fifo"', f'keep = "{keep}"')
+    (folder / "run.toml").write_text(text)
+    page = report(tmp_path, folder)
+    assert "--parts" in page.visible
+    make, copy, resume = commands(page)[0].split(" && ")
+    for line in (make, copy):
+        subprocess.run(shlex.split(line), cwd=folder.parent, check=True)
+    _, _, again = shlex.split(resume)
+    assert (folder.parent / again / "run.toml").read_text() == text
+
+
+def test_an_objective_swap_is_named_by_the_objective(tmp_path: Path) -> None:
+    swap = {"objective.name": "simclr"}
+    runs = [
+        make_run(tmp_path / "a", "scale", recipe="scale"),
+        make_run(tmp_path / "b", "scale", recipe="scale", settings=swap),
+        make_run(tmp_path / "c", "scale", recipe="scale", settings=swap | {"objective.temperature": 0.3}),
+    ]
+    names = [row[0] for row in report(tmp_path, *runs[:2]).rows[1:3]]
+    assert names == ["scale (objective.name=none)", "scale (objective.name=simclr)"]
+    names = [row[0] for row in report(tmp_path, *runs).rows[1:4]]
+    assert names == [
+        "scale (objective.name=none)",
+        "scale (objective.name=simclr, objective.temperature=0.5)",
+        "scale (objective.name=simclr, objective.temperature=0.3)",
+    ]
+
+
+def test_a_rule_swap_is_named_by_the_rule(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b", settings={"memory.draw": "per"})]
+    names = [row[0] for row in report(tmp_path, *runs).rows[1:3]]
+    assert names == ["solar (memory.draw=least-drawn)", "solar (memory.draw=per)"]
+
+
+def test_a_variant_that_is_long_is_cut_after_what_tells_it_apart(tmp_path: Path) -> None:
+    many = {"objective.name": "simclr", "optimizer.lr": 0.125, "schedule.passes": 3, "views.hue": 0.25}
+    runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b", settings=many)]
+    page = report(tmp_path, *runs)
+    assert page.rows[2][0] == "solar (objective.name=simclr, …)"
+    assert "Variant: objective.name=simclr, optimizer.lr=0.125, schedule.passes=3, views.hue=0.25" in page.visible
+
+
+def test_a_term_that_only_one_variant_has_is_named(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "a", "m", recipe="er-fifo"), make_run(tmp_path / "b", "m", recipe="er-fifo")]
+    with open(runs[1] / "run.toml", "a") as file:
+        file.write("\n[terms.overlap]\nweight = 1.0\nk = 5\n")
+    names = [row[0] for row in report(tmp_path, *runs).rows[1:3]]
+    assert names == ["m (terms.overlap=none)", "m (terms.overlap=on)"]
+
+
+def test_twenty_methods_have_twenty_looks(tmp_path: Path) -> None:
+    page = report(tmp_path, *(make_run(tmp_path / f"{i:02}", f"method-{i}", minibatches=1) for i in range(20)))
+    lines = [trace["line"] for trace in page.charts["spread"]["data"]]
+    assert len({(line["color"], line["dash"]) for line in lines}) == 20
+    marks = [(attrs["stroke"], attrs.get("stroke-dasharray")) for tag, attrs in page.tags if tag == "line"]
+    assert len(set(marks)) == 20
+    assert "double-click to see it alone" in page.visible

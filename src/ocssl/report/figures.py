@@ -20,7 +20,7 @@ MOST_POINTS, FEW_POINTS, MOST_BOUNDARIES = 150, 40, 60
 ACTIVE = "overlap.active"  # has a chart of its own
 
 Numbers = Sequence[float | None]
-Columns = Callable[[Run], Mapping[str, Numbers]]  # what a chart shows of a run, by name; "" where it is one thing
+Columns = Callable[[Run], Mapping[str, Numbers]]  # what a chart shows of a run, by signal; "" is the thing itself
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Line:
     x: Numbers  # share of the stream, %
     y: Numbers
     told: Numbers  # images or steps, told when a reader points at the curve
-    part: str = ""  # a term or `term.signal`, where a chart has several curves of a run
+    signal: str = ""  # of a term, where a chart has several curves of a run
+    number: int = 0  # of the curve among them
 
 
 def styles(runs: Sequence[Run]) -> dict[str, Style]:
@@ -66,7 +67,8 @@ def styles(runs: Sequence[Run]) -> dict[str, Style]:
 
 def all_charts(runs: Sequence[Run]) -> dict[str, list[Chart | None]]:
     """The charts of each part of the page; None where no run has the numbers."""
-    objectives = list(dict.fromkeys(run.objective for run in runs if run.has_loss))
+    objectives = dict.fromkeys(run.objective for run in runs if run.has_loss)
+    terms = dict.fromkeys(name.partition(".")[0] for run in runs for name in run.terms)
     return {
         "accuracy": [
             _evaluation_chart(
@@ -91,14 +93,17 @@ def all_charts(runs: Sequence[Run]) -> dict[str, list[Chart | None]]:
                 )
                 for i, objective in enumerate(objectives, 1)
             ),
-            _step_chart(
-                "terms",
-                "Loss of terms",
-                "Each term's loss before its weight, and in thin lines with marks the signals that it gives, such as its "
-                "parts. Terms measure different things: compare the course of a line, not its height with another's.",
-                "loss or signal",
-                runs,
-                lambda run: {name: column for name, column in run.terms.items() if name != ACTIVE},
+            *(
+                _step_chart(
+                    f"term-{i}",
+                    f"Loss of the term {term}",
+                    "Before its weight; comparable between runs with the same term."
+                    + " Thin lines with marks: its parts, or what else it shows." * _has_signals(runs, term),
+                    "loss of the term",
+                    runs,
+                    _of_term(term),
+                )
+                for i, term in enumerate(terms, 1)
             ),
         ],
         "latent": [
@@ -153,6 +158,18 @@ def _own_loss(objective: str) -> Columns:
     return lambda run: {"": run.trace["ssl"]} if run.has_loss and run.objective == objective else {}
 
 
+def _of_term(term: str) -> Columns:
+    def columns(run: Run) -> dict[str, Numbers]:
+        names = [name for name in run.terms if name.partition(".")[0] == term and name != ACTIVE]
+        return {name.partition(".")[2]: run.terms[name] for name in names}
+
+    return columns
+
+
+def _has_signals(runs: Sequence[Run], term: str) -> bool:
+    return any(name.startswith(f"{term}.") and name != ACTIVE for run in runs for name in run.terms)
+
+
 def _evaluation_chart(
     key: str, title: str, words: str, axis: str, runs: Sequence[Run], *, percent: float | None = None
 ) -> Chart | None:
@@ -189,11 +206,11 @@ def _step_chart(
     most = MOST_POINTS if len({run.series for run in runs}) < MANY else FEW_POINTS
     lines, windows = [], set[int]()
     for run in runs:
-        window = max(1, math.ceil(len(run.trace["share"]) / most))
+        window = max(1, math.ceil((run.minibatches[1] or len(run.trace["share"])) / most))
         share, steps = (_means(run.trace[name], window) for name in ("share", "steps"))
-        for part, column in columns(run).items():
+        for number, (signal, column) in enumerate(columns(run).items()):
             if any(value is not None for value in column):
-                lines.append(Line(run, share, _scaled(_means(column, window), percent), steps, part))
+                lines.append(Line(run, share, _scaled(_means(column, window), percent), steps, signal, number))
                 windows.add(window)
     layout = _layout(axis)
     several = " to ".join(str(end) for end in sorted({min(windows, default=1), max(windows, default=1)}))
@@ -224,8 +241,8 @@ def _traces(runs: Sequence[Run], lines: Sequence[Line], hover: str, mode: str) -
     for line in lines:
         if all(x is None or y is None for x, y in zip(line.x, line.y, strict=True)):
             continue
-        style, signal = look[line.run.series], "." in line.part
-        name = _legend(line)
+        style, name, signal = look[line.run.series], _legend(line), bool(line.signal)
+        marks = {"symbol": SYMBOLS[line.number % len(SYMBOLS)], "size": 6, "maxdisplayed": 8}
         traces.append(
             {
                 "type": "scatter",
@@ -236,16 +253,12 @@ def _traces(runs: Sequence[Run], lines: Sequence[Line], hover: str, mode: str) -
                 "name": html.escape(name),  # plotly reads some tags in texts
                 "legendgroup": name,
                 "showlegend": name not in named,
-                "meta": html.escape(f"{line.run.label}: {line.part}" if line.part else line.run.label),
+                "meta": html.escape(f"{line.run.label}: {line.signal}" if signal else line.run.label),
                 "hovertemplate": hover + "<extra>%{meta}</extra>",
                 "line": {"color": style.colour, "dash": style.dash, "width": 1 if signal else 2},
-                "marker": {"symbol": style.symbol, "size": 8},
+                "marker": marks if signal else {"symbol": style.symbol, "size": 8},
             }
         )
-        if signal:
-            signals = [part for part in line.run.terms if "." in part]
-            symbol = SYMBOLS[signals.index(line.part) % len(SYMBOLS)]
-            traces[-1]["marker"] = {"symbol": symbol, "size": 6, "maxdisplayed": 8}
         named.add(name)
     return traces
 
@@ -253,7 +266,7 @@ def _traces(runs: Sequence[Run], lines: Sequence[Line], hover: str, mode: str) -
 def _legend(line: Line) -> str:
     run = line.run
     name = run.series if run.regime == ONLINE else f"{run.series} ({run.regime.partition(':')[0]})"
-    return f"{name}: {line.part}" if line.part else name
+    return f"{name}: {line.signal}" if line.signal else name
 
 
 def _layout(y: str) -> dict[str, Any]:
@@ -265,7 +278,7 @@ def _layout(y: str) -> dict[str, Any]:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#808080"},
         "margin": {"l": 60, "r": 12, "t": 8, "b": 48},
-        "xaxis": axis | {"title": {"text": "share of the stream, %"}, "rangemode": "tozero"},
+        "xaxis": axis | {"title": {"text": "share of the stream, %"}, "range": [-1, 101]},
         "yaxis": axis | {"title": {"text": y}},
         "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},

@@ -111,7 +111,9 @@ def _how_to_read(runs: Sequence[Run]) -> str:
     """What holds for all charts of these runs."""
     words = []
     if any(run.regime.startswith("offline") for run in runs):
-        words.append("Offline runs are named so: they see more than an online run may, and are no equals of one.")
+        words.append(
+            "Offline runs, marked in the legends, are told or shown more than online ones: they are no equals."
+        )
     if len(by_series(runs)) >= MANY:
         words.append("In a legend, click a name to hide it, double-click to see it alone.")
     return f"<p>{' '.join(words)}</p>" if words else ""
@@ -119,7 +121,7 @@ def _how_to_read(runs: Sequence[Run]) -> str:
 
 def _galleries(runs: Sequence[Run]) -> str:
     without = [run for run in runs if run.settings.get("memory.capacity") == 0]
-    runs = chosen = [run for run in runs if run not in without]
+    runs = chosen = [run for run in runs if run.settings.get("memory.capacity") != 0]
     if len(chosen) > MOST_GALLERIES:
         chosen = [max(group, key=lambda run: run.seed or 0) for group in by_series(runs).values()][:MOST_GALLERIES]
     parts = [_gallery(run) for run in chosen]

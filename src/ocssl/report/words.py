@@ -32,15 +32,15 @@ def summary(runs: Sequence[Run]) -> str:
 
 
 def _rankings(runs: Sequence[Run]) -> list[str]:
-    """A sentence on each group of finished runs whose accuracies mean the same: one benchmark, regime, stream, probe."""
+    """A sentence on each group of finished runs that can be compared: one benchmark, regime, stream and probe."""
     groups: dict[str, list[Run]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run.regime != ONLINE):
         if run.finished and run.average is not None:
             probe = run.settings.get("evaluate.probe")
             groups.setdefault(f"{run.benchmark} {run.regime} {probe} {sorted(_stream(run).items())}", []).append(run)
     words = [_ranking(group, list(groups.values())) for group in groups.values()]
     if len(groups) > 1:
-        words.append("Runs of different benchmarks, streams or probes are not compared with one another.")
+        words.append("These groups are not compared with one another.")
     if any(len(by_series(group)) > 1 and len(group) == len(by_series(group)) for group in groups.values()):
         words.append("With one seed a method, small differences may be chance.")
     return words
