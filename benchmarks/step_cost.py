@@ -28,7 +28,7 @@ EXTRA: dict[str, list[Pass]] = {
     "cla-e": [("forward", 2, 138)],  # teacher
     "scale": [("forward", 1, 138)],  # snapshot
     "mir": [("both", 2, 10), ("forward", 2, 512), ("forward", 2, 512)],  # virtual step; candidates before and after
-    "gss": [("forward", 2, 110), ("both", 2, 110)],  # gradients of ten subsets of ten and of the newcomers
+    "gss": [("both", 2, 110)],  # gradients of ten parts of ten and of the newcomers: at most a whole backward pass
     "byol": [("forward", 2, 138)],  # target
     "moco": [("forward", 1, 138)],  # keys
     "cassle": [("forward", 2, 138)],  # frozen network

@@ -62,7 +62,7 @@ class Store:
             self.filled = max(self.filled, int(slots.max()) + 1)
         for name, column in self._columns.items():
             if name in rows:
-                column[slots] = rows[name].to(column)
+                column[slots] = rows[name].detach().to(column)
             else:
                 column[slots] = 0
 
