@@ -81,7 +81,7 @@ def _all_cuts(points: Array) -> tuple[Array, Array, Array, Array, Array]:
     while sizes:
         size = -heapq.heappop(sizes)
         starts = np.array(waiting.pop(size))  # complete: parts of larger boxes only
-        for part in np.array_split(starts, 1 + len(starts) * size // BLOCK):
+        for part in np.array_split(starts, min(len(starts), 1 + len(starts) * size // BLOCK)):
             places = part[:, None] + np.arange(size)
             boxes = order[places]  # [boxes, size] ascending in each
             width, axis, middle = _widest(points[boxes])
