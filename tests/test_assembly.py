@@ -106,6 +106,9 @@ def test_priorities_begin_at_the_objectives_lowest_loss(objective: str, low: flo
         ("cassle", {"terms__cassle__on": "replay"}, "learns from replayed samples"),
         ("cassle", {"terms__cassle__on": "replay", "memory__capacity": 24}, "stream_batch below"),
         ("solar", {"terms__overlap__k": True}, "not a switch"),
+        ("solar", {"objective__weight": True}, "true and false"),
+        ("solar", {"objective__projection": True}, "true and false"),
+        ("solar", {"objective__weight": float("inf")}, "finite"),
         ("solar", {"terms__overlap__weight": True}, "not a switch"),
     ],
 )

@@ -44,10 +44,10 @@ class EncoderSettings(Section):
     )
 
 
-class ObjectiveSettings(BaseModel):
+class ObjectiveSettings(Section):
     """The self-supervised loss; every other key is an option of the named objective."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow")
 
     name: str = "simsiam"
     projection: Size = Field(2048, description="length of what the projector makes of the features")
