@@ -14,8 +14,9 @@ from ocssl.checks import ContractError, check_draw, check_keep, check_objective,
 from ocssl.errors import SettingError
 from ocssl.memory import DRAWS, KEEPS, Context, Draw, Keep, Store
 from ocssl.objectives import OBJECTIVES, Objective, Output, SimSiam
+from ocssl.pictures.pictures import ArrayPictures
 from ocssl.settings import StreamSettings
-from ocssl.streams import BENCHMARKS, Batch, ExperienceStream, load_benchmark
+from ocssl.streams import BENCHMARKS, Batch, Experience, ExperienceStream, Part, load_benchmark
 
 Arriving = Mapping[str, Tensor]
 
@@ -267,8 +268,10 @@ def test_check_objective_catches(objective: Callable[..., Objective], complaint:
 
 def small_stream() -> ExperienceStream:
     images = torch.randint(1, 256, (12, 3, 4, 4), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    rows = [torch.arange(6), torch.arange(6, 12)]
-    return ExperienceStream(images, torch.zeros(12), torch.arange(12), rows, 3, torch.Generator().manual_seed(0))
+    none = torch.zeros(12, dtype=torch.int64)
+    part = Part(ArrayPictures(images), torch.arange(12), none, none, torch.arange(12))
+    experiences = [Experience(torch.arange(6), 0), Experience(torch.arange(6, 12), 1)]
+    return ExperienceStream(part, experiences, 3, torch.Generator().manual_seed(0))
 
 
 class Wrapped:

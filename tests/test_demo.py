@@ -12,7 +12,7 @@ from rich.console import Console
 from ocssl import demo
 from ocssl.errors import RunFolderError
 from ocssl.runs.config import resolve_run
-from ocssl.runs.run import create
+from ocssl.runs.folder import create
 
 TINY = {
     "stream.image_size": 8,

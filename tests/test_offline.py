@@ -15,7 +15,8 @@ from ocssl import recipes
 from ocssl.errors import SettingError
 from ocssl.runs.config import resolve_run
 from ocssl.runs.progress import Bars, Progress
-from ocssl.runs.run import create, execute, make_stream
+from ocssl.runs.folder import create
+from ocssl.runs.run import execute, make_stream
 from ocssl.runs.stop import Stop
 from ocssl.streams import load_benchmark
 from ocssl.terms import TERMS

@@ -153,8 +153,7 @@ class Learner:
         return measure(out, self.settings.memory).rows(slice(None))
 
     def _context(self, stream: Tensor) -> LearnerContext:
-        lr = self.settings.optimizer.lr
-        return LearnerContext(self.objective, self.views, self._view_generator, stream, lr)
+        return LearnerContext(self.objective, self.views, self._view_generator, stream, self.lr)
 
     def _step(self, loss: Tensor, losses: Tensor, ids: Tensor) -> None:
         """One SGD step; a loss that is not finite is refused before any weight changes."""
@@ -167,6 +166,15 @@ class Learner:
         self.objective.after_step()
         for term in self.terms.values():
             term.after_step(self.objective)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next step. It stays at `optimizer.lr` unless it is set."""
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    @lr.setter
+    def lr(self, rate: float) -> None:
+        self._optimizer.param_groups[0]["lr"] = rate
 
     def boundary(self) -> None:
         """Say that an experience has ended. Only recipes with `schedule.boundaries` may know; others refuse."""
@@ -242,6 +250,7 @@ class Learner:
             "own_encoder": self.own_encoder,
             "steps": self.steps,
             "seen": self.seen,
+            "lr": self.lr,
         }
 
     def tensors(self) -> dict[str, Tensor]:
@@ -279,6 +288,7 @@ class Learner:
                 device=device,
             )
             learner.steps, learner.seen = facts["steps"], facts["seen"]
+            learner.lr = facts.get("lr", settings.optimizer.lr)
             learner._load_tensors(tensors)
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(f"this checkpoint does not fit this version or encoder: {error}.") from None

@@ -6,6 +6,7 @@ changes what makes the method, a benchmark's what the benchmark asks for, and `-
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -105,11 +106,21 @@ class ScheduleSettings(Section):
 
 
 class OptimizerSettings(Section):
-    """SGD with momentum and a constant learning rate."""
+    """SGD with momentum and, unless a run of known length has a schedule, a constant learning rate."""
 
     lr: Positive = 0.05
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    schedule: Literal["constant", "cosine"] = Field("constant", description="cosine: the rate falls to 0 over the run")
+    warmup: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="share of the run in which the rate rises")
+
+    def rate(self, done: float) -> float:
+        """The learning rate when a share `done` of the run has passed."""
+        if done < self.warmup:
+            return self.lr * done / self.warmup
+        if self.schedule == "constant":
+            return self.lr
+        return self.lr * (1 + math.cos(math.pi * (done - self.warmup) / (1 - self.warmup))) / 2
 
 
 class ViewSettings(Section):
@@ -156,13 +167,65 @@ class StreamSettings(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     image_size: int = Field(32, ge=8, le=1024, description="pixels of a side")
+    fit: Literal["squash", "crop"] = Field(
+        "squash",
+        description="how an image becomes a square: squashed, or its shorter side fitted and the middle cut out",
+    )
     experiences: int = Field(20, ge=1, description="parts into which the classes, and so the stream, are cut")
-    fraction: float = Field(1.0, gt=0, le=1, description="part of each class's training images that is used")
-    order: Literal["class", "iid"] = Field("class", description="classes one group after another, or all mixed")
+    fraction: float = Field(1.0, gt=0, le=1, description="part of each class's training images that is used: the first")
+    order: Literal["auto", "class", "domain", "taxonomy", "iid", "given"] = Field(
+        "auto",
+        description="classes, domains or taxonomic groups one after another, all mixed, or as the images are given; "
+        "auto: class where there are labels, else given",
+    )
+    sequence: list[str] = Field(
+        default_factory=list, description="the names of all classes or groups in the order in which they are to come"
+    )
+    shuffle: bool = Field(False, description="classes or groups come in a random order that data_seed decides")
+    blurry: float = Field(0.0, ge=0, le=1, description="share of each experience that is exchanged with the others")
+    drift: float = Field(
+        0.0, ge=0, description="an image comes earlier or later by up to so many experiences: gradual change"
+    )
+    imbalance: float = Field(1.0, ge=1, description="how many times larger the largest class is than the smallest")
+    repeats: int = Field(1, ge=1, description="times that each experience comes back, each time with other images")
+    stop: int = Field(0, ge=0, description="experiences after which the stream ends; 0: it goes to the end")
     validation: float = Field(0.1, ge=0, lt=1, description="share of training images held out for the probe")
+    test_share: float = Field(0.2, ge=0, lt=1, description="share held out to test on where there is no test set")
     epochs: int = Field(1, ge=1, description="times that each experience is gone through; above 1 it is not online")
     drop_last: bool = Field(True, description="leave out the incomplete last minibatch of an experience")
     data_seed: int = Field(42, description="seed of splits and class order, the same for every run seed")
+
+
+class DataSettings(Section):
+    """Where images lie and how they are read; but for what is skipped, this changes no result."""
+
+    path: str | None = Field(None, description="folder or file with the benchmark's data")
+    bad_images: Literal["skip", "stop"] = Field("skip", description="what to do with an image that cannot be used")
+    decode: Literal["cache", "live"] = Field(
+        "cache", description="decode all images once into a file of the cache, or on the way by worker processes"
+    )
+    workers: int = Field(0, ge=0, le=256, description="processes that decode; 0: one a core, at most 8")
+    cache: str | None = Field(None, description="folder for decoded images; none: the user's cache folder")
+
+
+class EvaluateSettings(Section):
+    """What is measured at the start and after every experience."""
+
+    probe: Literal["linear", "ridge", "knn"] = "linear"
+    compat: Literal["none", "authors"] = Field(
+        "none", description="authors: the linear probe drops partial batches and shuffles once, as the authors' code"
+    )
+    per_task: bool = Field(False, description="also a probe of its own for every task")
+    start: bool = Field(True, description="also evaluate the untrained encoder")
+    every: int = Field(0, ge=0, description="minibatches between evaluations; 0: at the end of every experience")
+    latent_samples: int = Field(500, ge=0, description="stream images for Deviation and Overlap; 0 leaves them out")
+    latent_views: int = Field(20, ge=2, description="views of each of them")
+
+    @model_validator(mode="after")
+    def _possible(self) -> EvaluateSettings:
+        if self.compat != "none" and self.probe != "linear":
+            raise ValueError(f"evaluate.compat is of the linear probe: evaluate.probe must be linear, not {self.probe}")
+        return self
 
 
 Settings = TypeVar("Settings", bound=Section)

@@ -20,7 +20,8 @@ from ocssl.learner import Info, Learner
 from ocssl.runs.config import read_settings, resolve_run, to_toml
 from ocssl.runs.events import read_events
 from ocssl.runs.progress import Bars, Progress
-from ocssl.runs.run import create, execute, finished
+from ocssl.runs.folder import create, finished
+from ocssl.runs.run import execute
 from ocssl.runs.stop import Stop
 
 STREAM = {**SMALL_STREAM, "schedule.stream_batch": 5, "checkpoint.every": 3, "optimizer.lr": 0.05}

@@ -68,15 +68,16 @@ def test_the_fraction_takes_part_of_every_class() -> None:
 
 def test_images_belong_to_their_labels_whatever_the_number() -> None:
     few, many = synthetic(train=2, validation=0.0), synthetic(train=2, validation=0.0, test=7)
-    assert torch.equal(few.train.images, many.train.images)
-    assert few.train.images.dtype == torch.uint8
-    assert few.train.images.shape == (40, 3, 8, 8)
+    images = few.train.all()
+    assert torch.equal(images, many.train.all())
+    assert images.dtype == torch.uint8
+    assert images.shape == (40, 3, 8, 8)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"experiences": 3}, "does not divide the 20 classes"),
+        ({"experiences": 21}, "only 20 classes"),
         ({"classes": 1}, "classes"),
         ({"fraction": 0.01}, "leaves none"),
         ({"clases": 4}, "did you mean 'stream.classes'"),

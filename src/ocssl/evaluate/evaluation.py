@@ -1,59 +1,83 @@
-"""One evaluation of an encoder: features encoded once, a probe on them, Deviation and Overlap of the stream."""
+"""One evaluation of an encoder: features encoded once, probes on them, Deviation and Overlap of the stream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
-from ocssl.evaluate.latent import deviation, overlap_count_from, sample_angles
-from ocssl.evaluate.probes import ProbeResult, knn_probe, linear_probe, ridge_probe
+from ocssl.evaluate.features import BenchmarkFeatures, encode_benchmark
+from ocssl.evaluate.latent import overlap_count_from
+from ocssl.evaluate.data import ProbeResult
+from ocssl.evaluate.linear import Task, linear_probe, linear_probes
+from ocssl.evaluate.probes import knn_probe, ridge_probe
+from ocssl.evaluate.samples import measure_samples
 from ocssl.learner import Learner
+from ocssl.settings import EvaluateSettings
 from ocssl.streams import Benchmark
-from ocssl.weights import evaluating, generator_for
+from ocssl.weights import generator_for
 
+Compat = Literal["none", "authors"]
 PROBES: dict[str, Callable[..., ProbeResult]] = {"linear": linear_probe, "ridge": ridge_probe, "knn": knn_probe}
-IMAGES_AT_ONCE = 32  # times the number of views: what the latent metrics encode in one go
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """How good the representation is, and how healthy."""
 
-    accuracy: float  # per cent of the test images
+    accuracy: float | None  # per cent of the test images; None: there are no labels
     deviation: float | None  # mean over stream images, projector space
     overlap: float | None  # share of pairs of stream images whose balls meet, encoder space
+    online_overlap: float | None = None  # the same of the memory, from its stored statistics alone
+    tasks: list[float] | None = None  # accuracy of each task's own probe
 
 
-def evaluate(learner: Learner, benchmark: Benchmark, probe: str, samples: int, views: int, seed: int) -> Evaluation:
+def evaluate(learner: Learner, benchmark: Benchmark, options: EvaluateSettings, seed: int) -> Evaluation:
     """Probe the encoder on the whole benchmark and measure its latent space; the learner stays as it is."""
-    train, val, test = benchmark.train, benchmark.val, benchmark.test
-    train_x, test_x = learner.transform(train.images), learner.transform(test.images)
-    held_out = {"val_x": learner.transform(val.images), "val_y": val.labels} if len(val) else {}
-    result = PROBES[probe](train_x, train.labels, test_x, test.labels, seed=seed, **held_out)
-    if not samples:
-        return Evaluation(result.accuracy, None, None)
-    generator = generator_for(seed, "latent")
-    chosen = torch.randperm(len(train), generator=generator)[:samples]
-    return Evaluation(result.accuracy, *latent(learner, train.images[chosen], views, generator))
+    accuracy, tasks = None, None
+    if benchmark.labelled:
+        features = encode_benchmark(learner, benchmark)
+        accuracy = probe(features, options.probe, options.compat, seed).accuracy
+        if options.per_task:
+            results = probe_tasks(features, options.probe, options.compat, seed, range(len(benchmark.tasks)))
+            tasks = [result.accuracy for result in results]
+    deviation, overlap = None, None
+    if options.latent_samples:
+        generator = generator_for(seed, "latent")
+        chosen = torch.randperm(len(benchmark.train), generator=generator)[: options.latent_samples]
+        samples = measure_samples(learner, benchmark.train.subset(chosen), options.latent_views, generator)
+        deviation, overlap = samples.deviation, samples.overlap
+    return Evaluation(accuracy, deviation, overlap, online_overlap(learner), tasks)
 
 
-@torch.no_grad()
-def latent(learner: Learner, images: Tensor, views: int, generator: torch.Generator) -> tuple[float, float]:
-    """Deviation (projector space) and share of overlapping pairs (encoder space) over random views, in eval mode."""
-    deviations, means, angles = [], [], []
-    encoder, projector = learner.encoder, learner.objective.projector
-    with evaluating(learner.network):
-        for block in images.split(IMAGES_AT_ONCE):
-            batch = learner.views(block.to(learner.device), generator, views).flatten(0, 1)  # [V b, 3, S, S]
-            encoded = encoder(batch).float()
-            projected = projector(encoded).float()
-            by_sample = encoded.unflatten(0, (views, -1)).transpose(0, 1)  # [b, V, D]
-            deviations.append(
-                torch.as_tensor(deviation(projected.unflatten(0, (views, -1)).transpose(0, 1), per_sample=True))
-            )
-            means.append(by_sample.mean(1))
-            angles.append(torch.as_tensor(sample_angles(by_sample)))
-    return float(torch.cat(deviations).mean()), overlap_count_from(torch.cat(means), torch.cat(angles))
+def probe(features: BenchmarkFeatures, name: str, compat: Compat, seed: int) -> ProbeResult:
+    """One probe of all classes."""
+    train, val, test = features.train, features.val, features.test
+    more: dict[str, Any] = {"val_x": val.x, "val_y": val.labels} if len(val) else {}
+    if name == "linear":
+        more["compat"] = compat
+    return PROBES[name](train.x, train.labels, test.x, test.labels, seed=seed, **more)
+
+
+def probe_tasks(
+    features: BenchmarkFeatures, name: str, compat: Compat, seed: int, tasks: Iterable[int]
+) -> list[ProbeResult]:
+    """A probe of its own for every task: the linear ones are trained together."""
+    parts = [[part.of_task(task) for part in (features.train, features.val, features.test)] for task in tasks]
+    if name == "linear":
+        wanted = [
+            Task(train.x, train.labels, test.x, test.labels, *((val.x, val.labels) if len(val) else ()))
+            for train, val, test in parts
+        ]
+        return linear_probes(wanted, seed=seed, compat=compat)
+    return [probe(BenchmarkFeatures(*part), name, compat, seed) for part in parts]
+
+
+def online_overlap(learner: Learner) -> float | None:
+    """Share of overlapping pairs in the memory by what it has stored; None where it stores no mean features."""
+    store = learner.memory.store
+    if "feature" not in store or len(learner.memory) < 2:
+        return None
+    return overlap_count_from(store["feature"], store["angle"])

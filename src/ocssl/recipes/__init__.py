@@ -36,10 +36,10 @@ def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) ->
     if benchmark is None:
         recipe.pop("stream", None)  # what a method asks of its stream is no concern of a learner alone
     else:
-        known = _names("benchmarks")
-        if benchmark not in known:
-            raise unknown("benchmark", benchmark, known)
-        table = _read("benchmarks", benchmark)
+        known, kind = _names("benchmarks"), benchmark.partition(":")[0]
+        if kind not in known:
+            raise unknown("benchmark", kind, known)
+        table = _read("benchmarks", kind)
         special = table.pop("methods", {}).get(method, {})
         merge(tree, table)
     merge(tree, recipe)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ocssl import checkpoint
 from ocssl.errors import CheckpointError
 from ocssl.report.runs import Run
-from ocssl.runs.run import CHECKPOINTS
+from ocssl.runs.folder import CHECKPOINTS
 
 TILE, GAP, COLUMNS, MOST = 40, 2, 20, 200
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ocssl.errors import RunFolderError
 from ocssl.runs.events import read_events
-from ocssl.runs.run import EVENTS, METRICS, SETTINGS
+from ocssl.runs.folder import EVENTS, METRICS, SETTINGS
 from ocssl.settings import ObjectiveSettings
 
 TRACED = ("share", "steps", "ssl", "spread", "rank")  # columns of `Run.trace`

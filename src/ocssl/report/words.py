@@ -12,7 +12,7 @@ from typing import Any
 from ocssl.errors import OcsslError
 from ocssl.report.runs import ONLINE, Run, flatten
 from ocssl.runs.config import RunSettings, parse_assignments, resolve_run
-from ocssl.runs.run import SETTINGS
+from ocssl.runs.folder import SETTINGS
 from ocssl.settings import validate
 
 

@@ -12,16 +12,7 @@ from pydantic import BaseModel, Field
 
 from ocssl import recipes
 from ocssl.errors import RunFolderError, SettingError
-from ocssl.settings import LearnerSettings, Section, StreamSettings, validate
-
-
-class EvaluateSettings(Section):
-    """What is measured at the start and after every experience."""
-
-    probe: Literal["linear", "ridge", "knn"] = "linear"
-    start: bool = Field(True, description="also evaluate the untrained encoder")
-    latent_samples: int = Field(500, ge=0, description="stream images for Deviation and Overlap; 0 leaves them out")
-    latent_views: int = Field(20, ge=2, description="views of each of them")
+from ocssl.settings import DataSettings, EvaluateSettings, LearnerSettings, Section, StreamSettings, validate
 
 
 class CheckpointSettings(Section):
@@ -29,6 +20,17 @@ class CheckpointSettings(Section):
 
     every: int = Field(50, ge=1, description="stream minibatches between checkpoints")
     keep: int = Field(2, ge=1, description="checkpoints that are kept")
+    snapshots: bool = Field(
+        True, description="keep network and memory statistics at every evaluation, to look at later"
+    )
+
+
+class InitSettings(Section):
+    """Weights to start from, instead of random ones."""
+
+    path: str | None = Field(None, description="a run folder, or a folder that a learner was saved to")
+    parts: Literal["all", "encoder"] = Field("all", description="encoder and heads, or the encoder alone")
+    sha256: str | None = Field(None, description="of the weights, noted when the run starts")
 
 
 class RunSettings(LearnerSettings):
@@ -38,6 +40,8 @@ class RunSettings(LearnerSettings):
     benchmark: str
     seed: int = Field(0, ge=0, lt=2**63)
     stream: StreamSettings = StreamSettings()
+    data: DataSettings = DataSettings()
+    init: InitSettings = InitSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
 
@@ -45,11 +49,16 @@ class RunSettings(LearnerSettings):
         """The part that a learner may know."""
         return LearnerSettings(**{name: getattr(self, name) for name in LearnerSettings.model_fields})
 
+    def reading(self, moved: Path | None = None) -> DataSettings:
+        """Where the images lie, or have been moved to, and how they are read."""
+        return self.data if moved is None else self.data.model_copy(update={"path": str(moved.absolute())})
+
 
 def resolve_run(method: str, benchmark: str, seed: int, overrides: Mapping[str, Any]) -> RunSettings:
     """Defaults, benchmark, method and the user's own settings, laid over one another and checked."""
     from ocssl.assembly import complete
     from ocssl.streams import BENCHMARKS
+    from ocssl.streams.benchmark import parse_name
 
     tree = recipes.resolve(method, benchmark, overrides)
     for name in ("method", "benchmark", "seed"):
@@ -57,7 +66,7 @@ def resolve_run(method: str, benchmark: str, seed: int, overrides: Mapping[str, 
             raise SettingError(f"{name} is not to be set: it is an argument of the run.")
     settings = validate(RunSettings, {"method": method, "benchmark": benchmark, "seed": seed, **tree})
     whole = complete(settings.model_dump())
-    whole["stream"] = {**whole["stream"], **BENCHMARKS.complete(benchmark, settings.stream.model_extra)}
+    whole["stream"] = {**whole["stream"], **BENCHMARKS.complete(parse_name(benchmark)[0], settings.stream.model_extra)}
     return validate(RunSettings, whole)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.errors import OcsslError
+from ocssl.runs.folder import EVENTS
 from ocssl.runs.progress import Bars
-from ocssl.runs.run import EVENTS
 from ocssl.runs.stop import Stop
 
 POLL = 0.2  # seconds between two looks at the diaries

@@ -59,12 +59,21 @@ class Bars:
         self._rich.update(bar.id, completed=done, state=state)
 
     def evaluated(
-        self, name: str, experience: int, accuracy: float, deviation: float | None, overlap: float | None
+        self, name: str, experience: int, accuracy: float | None, deviation: float | None, overlap: float | None
     ) -> None:
-        self._accuracy[name] = f"  accuracy {accuracy:.1f} %"
         moment = f"after experience {experience}" if experience else "before training"
         latent = "" if deviation is None or overlap is None else f"  Deviation {deviation:.3f}  Overlap {overlap:5.1%}"
-        self.say(f"{name:<14} {moment:<20} accuracy {accuracy:5.1f} %{latent}")
+        measured = "" if accuracy is None else f"accuracy {accuracy:5.1f} %"
+        self._accuracy[name] = "" if accuracy is None else f"  accuracy {accuracy:.1f} %"
+        self.say(f"{name:<14} {moment:<20} {measured}{latent}".rstrip())
+
+    def report(self, what: str, done: int, total: int) -> None:
+        """Show how far a preparation has come, such as decoding images or a download."""
+        if what not in self._tasks:
+            self._tasks[what] = self._rich.add_task(escape(what), state="")
+            if not self.console.is_terminal:
+                self.say(f"{what} ({total})" if total else what)
+        self._rich.update(self._tasks[what], total=total, completed=done, visible=done < total)
 
     def say(self, text: str) -> None:
         if not self.quiet:
@@ -91,6 +100,9 @@ class Progress:
 
     def evaluated(self, experience: int, result: Evaluation) -> None:
         self._bars.evaluated(self._name, experience, result.accuracy, result.deviation, result.overlap)
+
+    def report(self, what: str, done: int, total: int) -> None:
+        self._bars.report(what, done, total)
 
     def warn(self, message: str) -> None:
         self._bars.warn(message)

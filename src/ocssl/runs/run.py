@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import shutil
 import time
+from bisect import bisect_left
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ocssl import __version__, checkpoint
 from ocssl.assembly import require_known
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
 from ocssl.evaluate.evaluation import evaluate
 from ocssl.learner import Info, Learner
-from ocssl.runs.config import RunSettings, read_settings, to_toml
-from ocssl.runs.events import Events
+from ocssl.runs.config import RunSettings, read_settings
+from ocssl.runs.events import Events, read_events
+from ocssl.runs.folder import CHECKPOINTS, EVENTS, METRICS, SETTINGS, finished, only_one, whole_checkpoints
+from ocssl.runs.initial import start_from
+from ocssl.runs.metrics import summary
 from ocssl.runs.progress import Progress
+from ocssl.runs.snapshots import write_snapshot
 from ocssl.runs.stop import Stop
 from ocssl.statistics import collapsed
 from ocssl.streams import Benchmark, ExperienceStream, load_benchmark
-
-SETTINGS, EVENTS, METRICS, CHECKPOINTS = "run.toml", "events.jsonl", "metrics.json", "checkpoints"
 
 
 @dataclass
@@ -35,55 +37,32 @@ class Position:
     events: int = 0  # bytes of the diary that belong to it
     warned: bool = False  # of collapse
     evaluations: list[dict[str, Any]] = field(default_factory=list)
-
-
-def create(folder: Path, settings: RunSettings) -> None:
-    """Make a run folder; an existing one is never overwritten."""
-    try:
-        _refuse_used(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.replace_file(folder / SETTINGS, to_toml(settings).encode())
-    except OSError as error:
-        raise RunFolderError(f"cannot write to {folder}: {error.strerror}.") from None
-
-
-def _refuse_used(folder: Path) -> None:
-    if (folder / SETTINGS).exists():
-        how = "see its metrics.json" if (folder / METRICS).exists() else f"continue it with: ocssl resume {folder}"
-        raise RunFolderError(f"{folder} already holds a run ({how}); name another folder with --out.")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunFolderError(f"{folder} is not empty and not a run; name another folder with --out.")
-
-
-def finished(folder: Path) -> dict[str, Any] | None:
-    """The metrics of a run that has come to its end."""
-    try:
-        found: dict[str, Any] = json.loads((folder / METRICS).read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        raise RunFolderError(f"{folder / METRICS} is damaged: it is not JSON.") from None
-    if not isinstance(found, dict) or not found.keys() >= {"method", "benchmark", "seed", "final_accuracy"}:
-        raise RunFolderError(f"{folder / METRICS} is damaged: it holds no metrics of a run.")
-    return found
+    data: str = ""  # fingerprint of the benchmark's images
 
 
 def execute(
-    folder: Path, progress: Progress, stop: Stop, device: str = "cpu", benchmark: Benchmark | None = None
+    folder: Path,
+    progress: Progress,
+    stop: Stop,
+    device: str = "cpu",
+    benchmark: Benchmark | None = None,
+    data: Path | None = None,
 ) -> dict[str, Any] | None:
     """Start or continue the run of a folder; returns its metrics, or None if it was asked to stop before the end.
 
-    A benchmark that was loaded before need not be loaded again.
+    A benchmark that was loaded before need not be loaded again; `data` says where its images lie by now.
     """
     settings = read_settings(folder / SETTINGS)
-    with _only_one(folder):
+    with only_one(folder):
         done = finished(folder)
         if done is not None:
             return done
         events = Events(folder / EVENTS)
         try:
             (folder / CHECKPOINTS).mkdir(exist_ok=True)
-            benchmark = benchmark or load_benchmark(settings.benchmark, settings.stream)
+            benchmark = benchmark or load_benchmark(
+                settings.benchmark, settings.stream, settings.reading(data), progress.report
+            )
             return _Session(folder, settings, benchmark, events, progress, stop, device).run()
         except OSError as error:
             raise RunFolderError(f"cannot go on in {folder}: {error}.") from None
@@ -103,6 +82,11 @@ def make_stream(benchmark: Benchmark, settings: RunSettings) -> ExperienceStream
     return stream
 
 
+def moments(stream: ExperienceStream, every: int) -> list[int]:
+    """How many minibatches have passed when the encoder is evaluated: at a spacing, or at the ends of experiences."""
+    return sorted({*range(every, len(stream), every), len(stream)}) if every else stream.ends()
+
+
 class _Session:
     """One process's part of a run."""
 
@@ -119,34 +103,42 @@ class _Session:
         self.folder, self.settings, self.benchmark = folder, settings, benchmark
         self.events, self.progress, self.stop = events, progress, stop
         self.stream = make_stream(benchmark, settings)
+        self.ends = self.stream.ends()
         self.learner, self.position = self._restore(device)
         if not events.cut(self.position.events):
             progress.warn(f"{folder / EVENTS} is shorter than it was: what was recorded before is lost.")
+        told = [event for event in read_events(folder / EVENTS) if event["event"] == "bad-image"]
+        self.faults: dict[str, str] = {event["name"]: event["reason"] for event in told}
+        self.known_faults = 0
         self.started = time.perf_counter()
 
     def _go(self) -> dict[str, Any] | None:
-        position, ends = self.position, self.stream.ends()
+        position, evaluations = self.position, moments(self.stream, self.settings.evaluate.every)
         self.progress.start(self.settings.method, len(self.stream), position.minibatches)
         if position.minibatches == 0 and not position.evaluations:
-            self.events.write("start", version=__version__, minibatches=len(self.stream), experiences=len(ends))
+            self.events.write("start", version=__version__, minibatches=len(self.stream), experiences=len(self.ends))
+            self._note_faults()
             if self.settings.evaluate.start:
                 self._evaluate(0)
         else:
             self.events.write("resume", position=position.minibatches)
         for batch in self.stream.batches(position.minibatches):
-            info = self.learner.partial_fit(batch.images, ids=batch.ids)
+            self._note_faults()
+            self.learner.lr = self.settings.optimizer.rate(position.minibatches / len(self.stream))
+            info = self.learner.partial_fit(batch.images, ids=batch.ids) if len(batch.ids) else None
             position.minibatches += 1
-            self._record(info, batch.task)
-            if position.minibatches in ends:
-                self._evaluate(ends.index(position.minibatches) + 1)
-                if self.settings.schedule.boundaries and position.minibatches < len(self.stream):
-                    self.learner.boundary()
+            if info:
+                self._record(info, batch.task)
+            if position.minibatches in evaluations:
+                self._evaluate(bisect_left(self.ends, position.minibatches) + 1)
+            if position.minibatches in self.ends[:-1] and self.settings.schedule.boundaries:
+                self.learner.boundary()
             if self.stop or position.minibatches % self.settings.checkpoint.every == 0:
                 self._save()
             if self.stop and position.minibatches < len(self.stream):
                 return None
         self._save()
-        metrics = self._metrics()
+        metrics = summary(self.settings, self.position, self.learner, self.faults, self._seconds())
         self.events.write("end", **metrics)
         checkpoint.replace_file(self.folder / METRICS, json.dumps(metrics, indent=1).encode())
         return metrics
@@ -157,9 +149,22 @@ class _Session:
             return self._go()
         except NonFiniteLoss as error:
             self.events.write("non-finite-loss", position=self.position.minibatches, ids=error.ids, message=str(error))
-            last = max(_whole_checkpoints(self.folder), default=None)
+            last = max(whole_checkpoints(self.folder), default=None)
             kept = f"The last good checkpoint is {last}." if last else "No checkpoint was made yet."
             raise NonFiniteLoss(f"{error} {kept}", error.ids) from None
+
+    def _note_faults(self) -> None:
+        """Put images that turned out to be of no use into the diary, each once."""
+        if self.benchmark.known_faults == self.known_faults:
+            return
+        self.known_faults = self.benchmark.known_faults
+        new = [fault for fault in self.benchmark.faults() if fault.name not in self.faults]
+        for fault in new:
+            self.faults[fault.name] = fault.reason
+            self.events.write("bad-image", name=fault.name, reason=fault.reason, position=self.position.minibatches)
+        if new:
+            more = f" and {len(new) - 1} more" if len(new) > 1 else ""
+            self.progress.warn(f"skipped {new[0].name}: {new[0].reason}{more}; all are listed in {EVENTS}.")
 
     def _record(self, info: Info, task: int) -> None:
         memory = self.learner.memory
@@ -179,18 +184,13 @@ class _Session:
             self.progress.warn(message)
 
     def _evaluate(self, experience: int) -> None:
-        options, position = self.settings.evaluate, self.position
+        position = self.position
         self.learner.require_finite()
-        result = evaluate(
-            self.learner,
-            self.benchmark,
-            options.probe,
-            options.latent_samples,
-            options.latent_views,
-            self.settings.seed,
-        )
+        result = evaluate(self.learner, self.benchmark, self.settings.evaluate, self.settings.seed)
+        self._note_faults()
         facts = {
             "experience": experience,
+            "task": self.stream.tasks()[experience - 1] if experience and self.benchmark.tasks else None,
             "position": position.minibatches,
             "step": self.learner.steps,
             "seen": self.learner.seen,
@@ -199,30 +199,11 @@ class _Session:
         position.evaluations.append(facts)
         self.events.write("evaluation", **facts, seconds=self._seconds())
         self.progress.evaluated(experience, result)
+        if self.settings.checkpoint.snapshots:
+            write_snapshot(self.folder, self.learner, position.minibatches)
 
     def _seconds(self) -> float:
         return self.position.seconds + time.perf_counter() - self.started
-
-    def _metrics(self) -> dict[str, Any]:
-        after = [e for e in self.position.evaluations if e["experience"] > 0]
-        start = [e["accuracy"] for e in self.position.evaluations if e["experience"] == 0]
-        accuracies = [e["accuracy"] for e in after]
-        return {
-            "method": self.settings.method,
-            "benchmark": self.settings.benchmark,
-            "seed": self.settings.seed,
-            "probe": self.settings.evaluate.probe,
-            "start_accuracy": start[0] if start else None,
-            "final_accuracy": accuracies[-1],
-            "average_accuracy": sum(accuracies) / len(accuracies),
-            "accuracies": accuracies,
-            "deviations": [e["deviation"] for e in after],
-            "overlaps": [e["overlap"] for e in after],
-            "collapsed": self.position.warned,
-            "steps": self.learner.steps,
-            "seen": self.learner.seen,
-            "seconds": round(self._seconds(), 3),
-        }
 
     def _save(self) -> None:
         position = self.position
@@ -230,14 +211,14 @@ class _Session:
         position.seconds, self.started = self._seconds(), time.perf_counter()
         position.events = self.events.sync()
         self.learner.save(folder, {"position": asdict(position)})
-        for old in sorted(_whole_checkpoints(self.folder), reverse=True)[self.settings.checkpoint.keep :]:
+        for old in sorted(whole_checkpoints(self.folder), reverse=True)[self.settings.checkpoint.keep :]:
             shutil.rmtree(old)
 
     def _restore(self, device: str) -> tuple[Learner, Position]:
         """The newest checkpoint that is whole, or the beginning; damaged ones are named and passed over."""
         settings = self.settings
         require_known(settings)  # a part that has no name here is no damage
-        found = sorted(_whole_checkpoints(self.folder), reverse=True)
+        found = sorted(whole_checkpoints(self.folder), reverse=True)
         damaged = []
         for folder in found:
             try:
@@ -250,7 +231,7 @@ class _Session:
                 self.progress.warn(f"{folder} is passed over: {error}")
                 damaged.append(folder)
                 continue
-            self._require_same_settings(learner)
+            self._require_same(learner, position)
             for other in damaged:  # out of the way, or it would count as one of the last good ones
                 shutil.rmtree(other)
             return learner, position
@@ -263,34 +244,17 @@ class _Session:
             settings=settings.learner(),
             device=device,
         )
-        return learner, Position()
+        start_from(learner, settings.init)
+        return learner, Position(data=self.benchmark.fingerprint)
 
-    def _require_same_settings(self, learner: Learner) -> None:
+    def _require_same(self, learner: Learner, position: Position) -> None:
         wanted = (self.settings.learner(), self.settings.seed, self.settings.stream.image_size)
         if (learner.settings, learner.seed, learner.image_size) != wanted:
             raise RunFolderError(
                 f"{self.folder / SETTINGS} is not what this run was started with; put it back or start another run."
             )
-
-
-def _whole_checkpoints(folder: Path) -> list[Path]:
-    """Checkpoint folders whose writing came to its end; whether they are still good shows when they are read."""
-    return [path.parent for path in (folder / CHECKPOINTS).glob(f"*/{checkpoint.MANIFEST}")]
-
-
-class _only_one:
-    """A lock on a run folder: two processes in one would destroy each other's record."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        self.file: IO[bytes] = open(self.folder / SETTINGS, "rb")
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.file.close()
-            raise RunFolderError(f"another process is running in {self.folder}.") from None
-
-    def __exit__(self, *exception: object) -> None:
-        self.file.close()
+        if position.data not in ("", self.benchmark.fingerprint):
+            raise RunFolderError(
+                f"the images of {self.benchmark.name} are not those that the run {self.folder} was started with; "
+                "name where those lie with --data."
+            )

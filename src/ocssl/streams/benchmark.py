@@ -1,93 +1,93 @@
-"""A benchmark: labelled images, split for stream, validation and test, in an order of experiences."""
+"""A benchmark: images in a stream part, a held-out validation part and a test part, and the order of the stream."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-import torch
-from torch import Tensor
-
 from ocssl.errors import SettingError, unknown
+from ocssl.pictures.pictures import Fault, Report, silent
 from ocssl.registry import Registry
-from ocssl.settings import StreamSettings
+from ocssl.settings import DataSettings, StreamSettings
+from ocssl.streams.assembly import assemble
+from ocssl.streams.collection import Found
+from ocssl.streams.orders import Experience
+from ocssl.streams.part import Part
 from ocssl.streams.stream import ExperienceStream
 from ocssl.weights import generator_for
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Images with labels."""
-
-    images: Tensor  # [n, 3, S, S] uint8
-    labels: Tensor  # [n] int64
-    ids: Tensor  # [n] int64, unique in a benchmark
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def rows(self, index: Tensor) -> Labelled:
-        return Labelled(self.images[index], self.labels[index], self.ids[index])
-
-
-@dataclass(frozen=True)
 class Benchmark:
-    """Stream part, held-out validation part and test part of the same classes."""
+    """What a run learns from and is tested on."""
 
     name: str
-    train: Labelled
-    val: Labelled
-    test: Labelled
-    experiences: Sequence[Tensor]  # rows of `train`, experience by experience
+    train: Part
+    val: Part
+    test: Part
+    experiences: Sequence[Experience]  # rows of `train`
+    classes: Sequence[str] = ()  # names of the labels; none: there are no labels
+    tasks: Sequence[str] = ()  # names of the tasks; none: experiences are not about tasks
+    given: bool = False  # images come as they stand, not shuffled
+    drift: float = 0.0
+    fingerprint: str = ""  # the same for the same data
 
     def stream(self, batch: int, seed: int, drop_last: bool = True, epochs: int = 1) -> ExperienceStream:
         """The stream that a run with this seed sees: experiences in fixed order, shuffled inside."""
-        train = self.train
-        generator = generator_for(seed, "stream")
-        return ExperienceStream(
-            train.images, train.labels, train.ids, self.experiences, batch, generator, drop_last, epochs
-        )
+        generator = None if self.given else generator_for(seed, "stream")
+        return ExperienceStream(self.train, self.experiences, batch, generator, drop_last, epochs, self.drift)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether a probe can be trained and tested."""
+        return bool(self.classes) and len(self.test) > 0
+
+    @property
+    def known_faults(self) -> int:
+        """How many rows are known, so far, to be of no use: cheap to ask for, and grows when there are new ones."""
+        return sum(len(part.pictures.faults) for part in (self.train, self.test))
+
+    def faults(self) -> list[Fault]:
+        """All images that are known, so far, to be of no use."""
+        return [fault for part in (self.train, self.val, self.test) for fault in part.faults()]
 
 
 class BenchmarkMaker(Protocol):
-    """Makes a benchmark from the settings of its stream; its keyword-only arguments are further `stream.` settings."""
+    """Finds a benchmark's images; its keyword-only arguments are further `stream.` settings."""
 
-    def load(self, settings: StreamSettings) -> Benchmark: ...
+    def find(self, where: Path | None, settings: StreamSettings, report: Report) -> Found:
+        """All images with what is known of each. `where` is what the user named with --data or after the colon."""
+        ...
 
 
 BENCHMARKS: Registry[BenchmarkMaker] = Registry("benchmark")
 
 
-def load_benchmark(name: str, settings: StreamSettings) -> Benchmark:
-    """Read or draw a benchmark; a wrong name or option is a SettingError."""
+def parse_name(benchmark: str) -> tuple[str, str | None]:
+    """The maker's name, and what stands after the colon in `folder:PATH`.
+
+    >>> parse_name("folder:my/photos")
+    ('folder', 'my/photos')
+    """
+    kind, colon, place = benchmark.partition(":")
+    if colon and not place:
+        raise SettingError(f"benchmark {benchmark!r} names nothing after the colon.")
+    return kind, place if colon else None
+
+
+def load_benchmark(
+    name: str, settings: StreamSettings, data: DataSettings | None = None, report: Report = silent
+) -> Benchmark:
+    """Read or draw a benchmark; a wrong name or option is a SettingError, data that cannot be used a DataError."""
+    data = data or DataSettings()
+    kind, place = parse_name(name)
     options = settings.model_extra or {}
-    known = BENCHMARKS.options(name)
+    known = BENCHMARKS.options(kind)
     for key in options:
         if key not in known:
             raise unknown("setting", f"stream.{key}", [f"stream.{k}" for k in (*StreamSettings.model_fields, *known)])
-    return BENCHMARKS.build(name, options).load(settings)
-
-
-def split(labelled: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]:
-    """Hold out a share of every class: (rest, held out), the same for the same seed."""
-    generator = generator_for(seed, "validation")
-    held = torch.zeros(len(labelled), dtype=torch.bool)
-    for label in labelled.labels.unique():
-        rows = (labelled.labels == label).nonzero()[:, 0]
-        count = round(share * len(rows))
-        held[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
-    return labelled.rows((~held).nonzero()[:, 0]), labelled.rows(held.nonzero()[:, 0])
-
-
-def class_incremental(labels: Tensor, order: Sequence[int], experiences: int) -> list[Tensor]:
-    """Rows of each experience: classes in the given order, in equal groups, each group a task."""
-    if len(order) % experiences:
-        raise SettingError(f"stream.experiences is {experiences}, which does not divide the {len(order)} classes.")
-    groups = torch.tensor(order).reshape(experiences, -1)
-    return [torch.isin(labels, group).nonzero()[:, 0] for group in groups]
-
-
-def iid(labels: Tensor, experiences: int, generator: torch.Generator) -> list[Tensor]:
-    """Rows of each experience for a stream that does not change: everything shuffled, in equal parts."""
-    return list(torch.randperm(len(labels), generator=generator).tensor_split(experiences))
+    where = data.path or place
+    found = BENCHMARKS.build(kind, options).find(Path(where) if where else None, settings, report)
+    return Benchmark(name, **assemble(found, settings, data, report))

@@ -178,6 +178,13 @@ def _shape_and_texture(labels: Numbers) -> tuple[Numbers, Numbers]:
     return (texture + cycle) % (len(_SHAPES) // _FAMILY) * _FAMILY + member, texture
 
 
+def class_names() -> list[str]:
+    """The names of all labels, as "disc stripes"."""
+    shapes, textures = _shape_and_texture(np.arange(CLASSES))
+    names, ways = list(_SHAPES), list(_TEXTURES)
+    return [f"{names[shape]} {ways[texture]}" for shape, texture in zip(shapes, textures, strict=True)]
+
+
 def _colours(draw: _Draws) -> list[list[Plane]]:
     """Background, first and second colour of the shape, apart in grey so that the shape survives greyscale.
 

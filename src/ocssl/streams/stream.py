@@ -9,15 +9,21 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ocssl.streams.orders import Experience, drifted
+from ocssl.streams.part import Part
+
 
 @dataclass(frozen=True)
 class Batch:
-    """A stream minibatch. Task and labels are for evaluation; a learner never receives them."""
+    """A stream minibatch. Task and labels are for evaluation; a learner never receives them.
+
+    It may be short of images that could not be used, and even empty.
+    """
 
     images: Tensor  # [b, 3, H, W] uint8
     ids: Tensor  # [b] int64
     task: int
-    labels: Tensor  # [b] int64
+    labels: Tensor  # [b] int64; -1: none
 
 
 class Stream(Protocol):
@@ -36,37 +42,56 @@ class ExperienceStream:
     """Experiences one after another, each shuffled once and cut into minibatches of one size.
 
     The incomplete last minibatch of an experience is left out with `drop_last`, as in the paper's setting. More than
-    one epoch goes through each experience so often, shuffled anew, before the next: for offline methods only.
+    one epoch goes through each experience so often, shuffled anew, before the next: for offline methods only. Without
+    a generator rows come as they stand. `drift` lets experiences fade into one another.
     """
 
     def __init__(
         self,
-        images: Tensor,
-        labels: Tensor,
-        ids: Tensor,
-        experiences: Sequence[Tensor],
+        part: Part,
+        experiences: Sequence[Experience],
         batch: int,
-        generator: torch.Generator,
+        generator: torch.Generator | None,
         drop_last: bool = True,
         epochs: int = 1,
+        drift: float = 0.0,
     ) -> None:
-        self._images, self._labels, self._ids = images, labels, ids
-        self._cuts: list[tuple[int, Tensor]] = []  # task and rows of every minibatch
-        for task, rows in enumerate(experiences):
+        self._part = part
+        self._tasks = [experience.task for experience in experiences]
+        stretches, owners = [], []
+        for number, experience in enumerate(experiences):
             for _ in range(epochs):
-                shuffled = rows[torch.randperm(len(rows), generator=generator)]
-                for cut in shuffled.split(batch):
-                    if len(cut) == batch or not drop_last:
-                        self._cuts.append((task, cut))
+                rows = experience.rows
+                stretches.append(rows[torch.randperm(len(rows), generator=generator)] if generator else rows)
+                owners.append(number)
+        if drift and generator:
+            stretches = drifted(stretches, drift, generator)
+        self._rows = torch.cat(stretches)
+        cuts, first = [], 0
+        for owner, stretch in zip(owners, stretches, strict=True):
+            last = len(stretch) - len(stretch) % batch if drop_last else len(stretch)
+            cuts += [(owner, first + i, min(first + i + batch, first + last)) for i in range(0, last, batch)]
+            first += len(stretch)
+        self._cuts = torch.tensor(cuts, dtype=torch.int64).reshape(
+            -1, 3
+        )  # experience, first row, end of every minibatch
 
     def __len__(self) -> int:
         return len(self._cuts)
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        for task, rows in self._cuts[start:]:
-            yield Batch(self._images[rows], self._ids[rows], task, self._labels[rows])
+        cuts = self._cuts[start:]
+        pieces = (self._rows[first:end] for _, first, end in cuts)
+        for cut, (images, usable) in zip(cuts, self._part.walk(pieces), strict=True):
+            owner, first, end = cut.tolist()
+            rows = self._rows[first:end][usable]
+            yield Batch(images, self._part.ids[rows], self._tasks[owner], self._part.labels[rows])
 
     def ends(self) -> list[int]:
         """For each experience that has minibatches: how many minibatches have passed when it ends."""
-        tasks = [task for task, _ in self._cuts]
-        return [i + 1 for i, task in enumerate(tasks) if i + 1 == len(tasks) or tasks[i + 1] != task]
+        owners = self._cuts[:, 0].tolist()
+        return [i + 1 for i, owner in enumerate(owners) if i + 1 == len(owners) or owners[i + 1] != owner]
+
+    def tasks(self) -> list[int]:
+        """The task of each experience that has minibatches."""
+        return [self._tasks[owner] for owner in self._cuts[:, 0].unique_consecutive().tolist()]

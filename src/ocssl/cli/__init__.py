@@ -1,0 +1,6 @@
+"""The command line: `ocssl demo`, `run`, `pretrain`, `resume`, `evaluate`, `diagnose`, `report`, `list`."""
+
+from ocssl.cli import looking, running  # noqa: F401 - the commands register themselves
+from ocssl.cli.app import app, main
+
+__all__ = ["app", "main"]

@@ -1,0 +1,79 @@
+"""The command line's frame: errors that a user can act on become one sentence on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import cyclopts
+from cyclopts import App, CycloptsError, Parameter, Token
+
+from ocssl import __version__
+from ocssl.errors import NonFiniteLoss, OcsslError, nearest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = App(
+    name="ocssl",
+    help="Online continual self-supervised learning: train an image encoder on a changing stream that is seen once.",
+    version=__version__,
+    version_flags=["--version"],
+)
+
+BAD_INPUT, FAILED = 2, 1
+
+
+def _whole_number(type_: type, tokens: Sequence[Token]) -> int:
+    return int(tokens[0].value)  # 1.5 is an error, not 2
+
+
+Seed = Annotated[int, Parameter(converter=_whole_number)]
+Count = Annotated[int, Parameter(converter=_whole_number)]
+Switch = Annotated[bool, Parameter(negative=())]
+Assignments = Annotated[list[str] | None, Parameter(name="--set", negative=())]
+Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Entry point: errors that a user can act on become one sentence on stderr."""
+    try:
+        status = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        complain(_one_sentence(error))
+        sys.exit(BAD_INPUT)
+    except NonFiniteLoss as error:
+        complain(str(error))
+        sys.exit(FAILED)
+    except OcsslError as error:
+        complain(str(error))
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def complain(message: str) -> None:
+    sys.stderr.write(f"ocssl: {message}\n")
+
+
+def _one_sentence(error: CycloptsError) -> str:
+    """Cyclopts' own message in one line, with the nearest command where a command was misspelled."""
+    if isinstance(error, cyclopts.UnknownCommandError) and error.unused_tokens:
+        word = error.unused_tokens[0]
+        close = nearest(word, [name for name in app if not name.startswith("-")])
+        hint = f"did you mean {close!r}?" if close else "see: ocssl --help"
+        return f"unknown command {word!r}: {hint}"
+    return " ".join(str(error).split())

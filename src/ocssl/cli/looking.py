@@ -1,0 +1,189 @@
+"""Commands that look: `ocssl evaluate`, `diagnose`, `report`, `list`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from ocssl.cli.app import Count, Output, Switch, app, console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ocssl.runs.progress import Bars
+
+Probe = Literal["linear", "ridge", "knn"]
+
+
+@app.command
+def evaluate(
+    folder: Path,
+    /,
+    *,
+    checkpoint: str = "all",
+    probe: Annotated[list[Probe] | None, Parameter(negative=())] = None,
+    per_task: Switch = False,
+    probe_compat: Literal["none", "authors"] = "none",
+    data: Path | None = None,
+    workers: Count = 0,
+    output: Output = None,
+    quiet: Switch = False,
+) -> int:
+    """Probe the checkpoints of a run: features are encoded once, and every probe is trained on them.
+
+    Nothing in the run folder changes.
+
+    Example: ocssl evaluate runs/solar-cifar100-seed0 --probe linear --probe knn --per-task -o probes.json
+
+    Parameters
+    ----------
+    folder
+        The run folder.
+    checkpoint
+        all, last, or minibatch numbers such as 225,450.
+    probe
+        linear, ridge or knn; may be given several times. By default the run's own.
+    per_task
+        Also a probe of its own for every task: past, current and future tasks, forgetting, forward transfer.
+    probe_compat
+        authors: the linear probe as in the authors' code, which drops partial batches.
+    data
+        Where the benchmark's data lie, if they have been moved.
+    workers
+        Processes, each with a checkpoint at a time; 0: one a core.
+    output
+        A JSON file for all numbers.
+    quiet
+        Print no progress.
+    """
+    from ocssl.runs.looking import evaluate_run
+    from ocssl.runs.tables import evaluation_table
+
+    found = evaluate_run(
+        folder, checkpoint, probe, per_task, probe_compat, data=data, workers=workers, bars=_bars(quiet)
+    )
+    return _show(found, evaluation_table(found), output)
+
+
+@app.command
+def diagnose(
+    folder: Path,
+    /,
+    *,
+    checkpoint: str = "all",
+    on: Annotated[list[Literal["stream", "memory", "test"]] | None, Parameter(negative=())] = None,
+    samples: Count = 2000,
+    views: Count = 20,
+    times: Switch = False,
+    data: Path | None = None,
+    workers: Count = 0,
+    output: Output = None,
+    quiet: Switch = False,
+) -> int:
+    """The latent space at the checkpoints of a run: Deviation, Overlap, spectrum, rank, uniformity, alignment.
+
+    Latent Rehearsal Decay shows as Deviation falling and Overlap rising. Nothing in the run folder changes.
+
+    Example: ocssl diagnose runs/solar-cifar100-seed0 --on stream --on memory -o latent.json
+
+    Parameters
+    ----------
+    folder
+        The run folder.
+    checkpoint
+        all, last, or minibatch numbers such as 225,450.
+    on
+        Images to measure on: stream, memory (what was stored at that moment) or test; may be given several times.
+    samples
+        Images of each, chosen at random; 0: all.
+    views
+        Random views of each image.
+    times
+        Also the spectrum and uniformity of past, current and future tasks' test images.
+    data
+        Where the benchmark's data lie, if they have been moved.
+    workers
+        Processes, each with a checkpoint at a time; 0: one a core.
+    output
+        A JSON file for all numbers, spectra included.
+    quiet
+        Print no progress.
+    """
+    from ocssl.runs.looking import diagnose_run
+    from ocssl.runs.tables import diagnosis_table
+
+    found = diagnose_run(
+        folder, checkpoint, on or ["stream"], samples, views, times, data=data, workers=workers, bars=_bars(quiet)
+    )
+    return _show(found, diagnosis_table(found), output)
+
+
+@app.command
+def report(
+    folders: list[Path],
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("report.html"),
+) -> int:
+    """One self-contained HTML page on one or more runs.
+
+    Example: ocssl report runs/solar-synthetic-seed0 runs/er-fifo-synthetic-seed0 -o report.html
+
+    Parameters
+    ----------
+    folders
+        Run folders, or folders that contain run folders.
+    output
+        The HTML file to write.
+    """
+    from ocssl.report import write_report
+
+    size = write_report(folders, output)
+    console().print(f"report: {output} ({size / 1e6:.1f} MB)", highlight=False, soft_wrap=True)
+    return 0
+
+
+Kind = Literal["methods", "objectives", "rules", "terms", "benchmarks", "encoders"]
+
+
+@app.command(name="list")
+def list_(kind: Kind, /) -> int:
+    """The names that settings and commands understand, with a line on each.
+
+    Example: ocssl list methods
+
+    Parameters
+    ----------
+    kind
+        What to list.
+    """
+    from ocssl.listing import names
+
+    screen = console()
+    for title, table in names(kind).items():
+        if title:
+            screen.print(title, style="bold")
+        width = max(map(len, table))
+        for name, line in table.items():
+            screen.print(f"{name:<{width}}  {line}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _bars(quiet: bool) -> Bars:
+    from ocssl.runs.progress import Bars
+
+    return Bars(console(), quiet)
+
+
+def _show(found: dict[str, Any], table: Table, output: Path | None) -> int:
+    """Print a table, and write all numbers to a file if one is named."""
+    from ocssl.runs.tables import write_json
+
+    screen = console()
+    screen.print(table)
+    if output:
+        write_json(found, output)
+        screen.print(f"all numbers: {output}", highlight=False, soft_wrap=True)
+    return 0

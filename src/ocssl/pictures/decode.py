@@ -1,0 +1,205 @@
+"""From an encoded image to uint8 [3, S, S], or a reason why not. Imported by worker processes: numpy and Pillow only.
+
+Whatever a file holds, an image comes out in the same way: the first frame, upright as its EXIF block says, more than 8
+bits scaled to 8, laid over white where it is transparent, colour profiles ignored; then resampled once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+import struct
+import warnings
+import zlib
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+Fit = Literal["squash", "crop"]  # how an image becomes square: without regard to its aspect, or by its centre
+Images = npt.NDArray[np.uint8]
+
+VERSION = 1  # of all that decides the bits of a decoded image: a higher one makes every cache anew
+MAX_BYTES = 256 * 2**20  # of an encoded file
+MAX_PIXELS = 100_000_000
+MAX_SIDE = 65_535
+MAX_SCANS = 500  # of a JPEG: each is a pass over all pixels, and can cost a few bytes
+
+_PLUGINS = {
+    "JPEG": "Jpeg",
+    "PNG": "Png",
+    "WEBP": "WebP",
+    "BMP": "Bmp",
+    "GIF": "Gif",
+    "TIFF": "Tiff",
+    "PPM": "Ppm",
+    "JPEG2000": "Jpeg2K",
+    "AVIF": "Avif",  # from Pillow 11.3
+}
+_UPRIGHT = {  # by the EXIF tag of that number
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_ORIENTATION, _BITS, _PHOTOMETRIC = 0x0112, 258, 262  # tags of EXIF and TIFF
+
+
+class BadImage(Exception):
+    """An image that cannot be used; its text is the reason, on one line."""
+
+
+def _known_formats() -> tuple[str, ...]:
+    for module in _PLUGINS.values():
+        try:
+            importlib.import_module(f"PIL.{module}ImagePlugin")
+        except ImportError:
+            continue
+    return tuple(name for name in _PLUGINS if name in Image.OPEN)
+
+
+FORMATS = _known_formats()  # nothing else is tried: Pillow also has formats that start programs
+
+
+def decode(data: bytes, size: int, fit: Fit) -> Images:
+    """The image in these bytes, uint8 [3, size, size]; a BadImage if there is none, half of one, or too much of it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return _decode(data, size, fit)
+    except BadImage:
+        raise
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        raise BadImage("it has too many pixels") from None
+    except UnidentifiedImageError:
+        raise BadImage("it is no image of a known format") from None
+    except Exception as error:  # Pillow raises whatever its parsers stumble over
+        raise BadImage(f"it cannot be decoded: {_one_line(error)}") from None
+
+
+def resize(image: Image.Image, size: int, fit: Fit) -> Image.Image:
+    """An RGB image at size x size: bilinear with antialias, not touched where it has that size already."""
+    width, height = image.size
+    if width == height == size:
+        return image
+    if fit == "squash":
+        return image.resize((size, size), Image.Resampling.BILINEAR)
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    return image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
+
+
+def resize_array(images: Images, size: int, fit: Fit) -> Images:
+    """Images [n, 3, H, W] as [n, 3, size, size], as if each had been decoded; the same array where nothing changes."""
+    count, _, height, width = images.shape
+    if height == width == size:
+        return images
+    resized = np.empty((count, 3, size, size), np.uint8)
+    for row, image in enumerate(images):
+        pixels = np.ascontiguousarray(image.transpose(1, 2, 0))
+        resized[row] = _planes(resize(Image.fromarray(pixels), size, fit))
+    return resized
+
+
+def _planes(image: Image.Image) -> Images:
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+def _decode(data: bytes, size: int, fit: Fit) -> Images:
+    if not data:
+        raise BadImage("the file is empty")
+    if len(data) > MAX_BYTES:
+        raise BadImage(f"the file has more than {MAX_BYTES // 2**20} MiB")
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        width, height = image.size
+        if min(width, height) < 1:
+            raise BadImage("it has no pixels")
+        if max(width, height) > MAX_SIDE or width * height > MAX_PIXELS:
+            raise BadImage(f"it has too many pixels ({width} x {height})")
+        if image.format in ("JPEG", "MPO"):
+            if data.count(b"\xff\xda") > MAX_SCANS:
+                raise BadImage(f"it has more than {MAX_SCANS} scans")
+            if min(width, height) >= 4 * size:  # at a half, a quarter or an eighth, still twice what is asked for
+                image.draft(None, (2 * size, 2 * size))
+        elif image.format == "PNG":
+            _check_png(data)
+        image.load()
+        turn = _UPRIGHT.get(_orientation(image))
+        rgb = _rgb(image)
+        return _planes(resize(rgb if turn is None else rgb.transpose(turn), size, fit))
+
+
+def _check_png(data: bytes) -> None:
+    """Pillow does not look at the checksums of pixels, nor whether a file goes on to its end."""
+    view, start = memoryview(data), 8
+    while start + 12 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, start)
+        end = start + 8 + length
+        if end + 4 > len(data):
+            break
+        critical = kind[:1].isupper()
+        if critical and zlib.crc32(view[start + 4 : end]) != struct.unpack_from(">I", data, end)[0]:
+            raise BadImage("it is damaged: a checksum is wrong")
+        if kind == b"IEND":
+            return
+        start = end + 4
+    raise BadImage("it is truncated")
+
+
+def _orientation(image: Image.Image) -> Any:
+    try:
+        return image.getexif().get(_ORIENTATION)
+    except Exception:  # what cannot be read says nothing; the pixels are good
+        return None
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "F":
+        raise BadImage("its pixels are floating-point numbers, whose range nothing tells")
+    if image.mode.startswith("I"):
+        image = _eight_bits(image)
+    elif image.mode == "LAB":
+        from PIL import ImageCms
+
+        profiles = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
+        converted = ImageCms.profileToProfile(image, *profiles, outputMode="RGB")
+        assert converted is not None
+        image = converted
+    if image.has_transparency_data:
+        above = image.convert("RGBA")
+        ground = Image.new("RGB", image.size, "white")
+        ground.paste(above, mask=above)
+        return ground
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Grey of 16 bits, or of the 12 that a TIFF may say, over the whole range of 8."""
+    values = np.asarray(image)
+    tags: Any = getattr(image, "tag_v2", {})
+    bits = 12 if tags.get(_BITS) == (12,) else 16
+    top = 2**bits - 1
+    if values.min() < 0 or values.max() > top:
+        raise BadImage(f"its pixels go beyond {bits} bits, and nothing tells their range")
+    grey = np.empty(values.shape, np.uint8)
+    for line, wide in zip(grey, values, strict=True):  # line by line, so that the wide numbers are few
+        line[:] = (wide.astype(np.int64) * 510 + top) // (2 * top)
+    if tags.get(_PHOTOMETRIC) == 0:  # white is zero; Pillow turns it for 8 bits only
+        grey = 255 - grey
+    clear = image.info.get("transparency")
+    if isinstance(clear, int):
+        grey[values == clear] = 255
+    return Image.fromarray(grey)
+
+
+def _one_line(error: BaseException) -> str:
+    """The words of an error without what differs from one process to the next."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = "".join(c if c.isprintable() else "?" for c in re.sub(r"( at)? 0x[0-9a-f]+", "", text))
+    return text[:200]

@@ -1,0 +1,212 @@
+"""A look back at a run: probes and latent metrics at its checkpoints, each in a process of its own.
+
+Nothing here writes to the run folder. Every process has one thread, so that the numbers do not depend on how many
+there are.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ocssl.errors import SettingError
+from ocssl.evaluate.diagnosis import diagnose, shape, some
+from ocssl.evaluate.evaluation import Compat, probe, probe_tasks
+from ocssl.evaluate.features import encode_benchmark
+from ocssl.evaluate.latent import overlap_count_from
+from ocssl.evaluate.tasks import summarise
+from ocssl.runs.config import RunSettings, read_settings
+from ocssl.runs.folder import SETTINGS
+from ocssl.runs.progress import Bars
+from ocssl.runs.run import make_stream
+from ocssl.runs.snapshots import Look, chosen, look
+from ocssl.streams import Benchmark, ExperienceStream, Part, load_benchmark
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A run whose checkpoints are looked at."""
+
+    settings: RunSettings
+    benchmark: Benchmark
+    stream: ExperienceStream
+
+    def moment(self, position: int) -> dict[str, Any]:
+        """Where in the stream a checkpoint stands."""
+        ends = self.stream.ends()
+        experience = min(bisect_left(ends, position) + 1, len(ends)) if position else 0
+        task = self.stream.tasks()[experience - 1] if experience and self.benchmark.tasks else None
+        return {"position": position, "experience": experience, "at_end": position in ends, "task": task}
+
+
+_subject: _Subject  # of this process
+
+
+def evaluate_run(
+    folder: Path,
+    checkpoint: str,
+    probes: Sequence[str] | None,
+    per_task: bool,
+    compat: Compat,
+    *,
+    data: Path | None,
+    workers: int,
+    bars: Bars,
+) -> dict[str, Any]:
+    """Accuracies of the probes at the chosen checkpoints, and what is read from them."""
+    settings = read_settings(folder / SETTINGS)
+    names = list(dict.fromkeys(probes or [settings.evaluate.probe]))
+    jobs = [(path, names, per_task, compat) for path in chosen(folder, checkpoint).values()]
+    rows = _each(settings, data, _evaluate_one, jobs, "evaluating", workers, bars)
+    return {
+        "run": str(folder),
+        "method": settings.method,
+        "benchmark": settings.benchmark,
+        "seed": settings.seed,
+        "probe_compat": compat,
+        "checkpoints": rows,
+        "summary": {name: _summary(rows, name) for name in names},
+    }
+
+
+def diagnose_run(
+    folder: Path,
+    checkpoint: str,
+    on: Sequence[str],
+    samples: int,
+    views: int,
+    times: bool,
+    *,
+    data: Path | None,
+    workers: int,
+    bars: Bars,
+) -> dict[str, Any]:
+    """Latent metrics at the chosen checkpoints."""
+    if samples < 0 or views < 2:
+        raise SettingError(f"--samples is {samples} and --views {views}: wanted at least 0 and at least 2.")
+    settings = read_settings(folder / SETTINGS)
+    jobs = [(path, list(dict.fromkeys(on)), samples, views, times) for path in chosen(folder, checkpoint).values()]
+    rows = _each(settings, data, _diagnose_one, jobs, "diagnosing", workers, bars)
+    return {
+        "run": str(folder),
+        "method": settings.method,
+        "benchmark": settings.benchmark,
+        "seed": settings.seed,
+        "checkpoints": rows,
+    }
+
+
+def _each(
+    settings: RunSettings,
+    data: Path | None,
+    work: Callable[..., dict[str, Any]],
+    jobs: Sequence[tuple[Any, ...]],
+    what: str,
+    workers: int,
+    bars: Bars,
+) -> list[dict[str, Any]]:
+    """Do the jobs in processes of their own, in order; the benchmark is loaded first, so that its cache is there."""
+    with bars:
+        make_stream(load_benchmark(settings.benchmark, settings.stream, settings.reading(data), bars.report), settings)
+        count = min(workers or os.cpu_count() or 1, len(jobs))
+        rows = []
+        with ProcessPoolExecutor(count, get_context("spawn"), _begin, (settings, data)) as pool:
+            for done, row in enumerate(pool.map(work, *zip(*jobs, strict=True)), 1):
+                rows.append(row)
+                bars.report(what, done, len(jobs))
+    return rows
+
+
+def _begin(settings: RunSettings, data: Path | None) -> None:
+    """Load the benchmark once in each process."""
+    global _subject
+    torch.set_num_threads(1)
+    benchmark = load_benchmark(settings.benchmark, settings.stream, settings.reading(data))
+    _subject = _Subject(settings, benchmark, make_stream(benchmark, settings))
+
+
+def _evaluate_one(path: Path, names: Sequence[str], per_task: bool, compat: Compat) -> dict[str, Any]:
+    seen, benchmark = look(path), _subject.benchmark
+    if not benchmark.labelled:
+        raise SettingError(f"{benchmark.name} has no labels, so that there is nothing to probe: try ocssl diagnose.")
+    if per_task and not benchmark.tasks:
+        raise SettingError(f"stream.order is {_subject.settings.stream.order}: there are no tasks to probe one by one.")
+    features = encode_benchmark(seen.learner, benchmark)
+    row: dict[str, Any] = {**_subject.moment(seen.position), "steps": seen.learner.steps, "seen": seen.learner.seen}
+    for name in names:
+        seed = _subject.settings.seed
+        result = probe(features, name, compat, seed)
+        row[name] = {"accuracy": result.accuracy, "scored": result.scored, "val_accuracy": result.val_accuracy}
+        if per_task:
+            results = probe_tasks(features, name, compat, seed, range(len(benchmark.tasks)))
+            row[name]["tasks"] = [task.accuracy for task in results]
+    return row
+
+
+def _diagnose_one(path: Path, on: Sequence[str], samples: int, views: int, times: bool) -> dict[str, Any]:
+    seen, benchmark, seed = look(path), _subject.benchmark, _subject.settings.seed
+    row: dict[str, Any] = {**_subject.moment(seen.position), "online": _online(seen)}
+    for name in on:
+        part = {"stream": benchmark.train, "test": benchmark.test, "memory": _memory(seen, benchmark)}[name]
+        row[name] = asdict(diagnose(seen.learner, part, samples, views, seed)) if len(part) else None
+    if times:
+        row["times"] = _times(seen, row["task"], samples)
+    return row
+
+
+def _online(seen: Look) -> dict[str, Any]:
+    """What the memory's stored statistics alone say."""
+    filled = len(seen.memory["id"])
+    overlap = None
+    if "feature" in seen.memory and filled > 1:
+        overlap = overlap_count_from(seen.memory["feature"], seen.memory["angle"])
+    return {"stored": filled, "overlap": overlap, "loss": float(seen.memory["loss"].mean()) if filled else None}
+
+
+def _memory(seen: Look, benchmark: Benchmark) -> Part:
+    """The images that were in the memory, from the benchmark."""
+    return benchmark.train.subset(torch.isin(benchmark.train.ids, seen.memory["id"]).nonzero()[:, 0])
+
+
+def _times(seen: Look, current: int | None, samples: int) -> dict[str, Any]:
+    """The shape of features of past, current and future tasks' test images."""
+    benchmark, stream = _subject.benchmark, _subject.stream
+    if not benchmark.tasks:
+        raise SettingError(f"stream.order is {_subject.settings.stream.order}: no task is past or future.")
+    passed = bisect_left(stream.ends(), seen.position)
+    before = torch.tensor(sorted({*stream.tasks()[:passed]} - {current}), dtype=torch.int64)
+    tasks = benchmark.test.tasks
+    past, now = torch.isin(tasks, before), tasks == (-1 if current is None else current)
+    wanted = {"past": past, "current": now, "future": ~(past | now)}
+    found = {}
+    for name, mask in wanted.items():
+        part = some(benchmark.test.subset(mask.nonzero()[:, 0]), samples, _subject.settings.seed)
+        found[name] = asdict(shape(seen.learner, part)) if len(part) else None
+    return found
+
+
+def _summary(rows: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
+    """Final and Average over the ends of experiences, and what the tasks' own probes say."""
+    after = [row for row in rows if row["at_end"]]
+    start = next((row for row in rows if row["position"] == 0), None)
+    accuracies = [row[name]["accuracy"] for row in after]
+    found: dict[str, Any] = {
+        "start": start[name]["accuracy"] if start else None,
+        "final": accuracies[-1] if accuracies else None,
+        "average": float(np.mean(accuracies)) if accuracies else None,
+    }
+    if after and all("tasks" in row[name] for row in after):
+        matrix = np.array([row[name]["tasks"] for row in after], dtype=np.float64)
+        baseline = start[name]["tasks"] if start else None
+        seen = [row["task"] for row in after]
+        found["tasks"] = {"matrix": matrix.tolist(), **asdict(summarise(matrix, seen, baseline))}
+    return found

@@ -1,0 +1,78 @@
+"""Snapshots: the network and the memory's statistics at an evaluation, kept so that a run can be looked at later.
+
+A snapshot is a checkpoint without momentum, stored images and generators: enough to encode and to measure, not to go
+on. Checkpoints can be looked at in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from ocssl import checkpoint
+from ocssl.errors import CheckpointError, RunFolderError
+from ocssl.learner import Learner
+from ocssl.runs.folder import CHECKPOINTS, SNAPSHOTS, whole_checkpoints
+from ocssl.settings import LearnerSettings, validate
+
+NETWORK, COLUMN = "network.", "memory.column."
+
+
+@dataclass(frozen=True)
+class Look:
+    """A learner as it was at some minibatch: its network is there, its memory as a table."""
+
+    position: int  # minibatches that had passed
+    learner: Learner  # with an empty memory
+    memory: dict[str, Tensor]  # columns of the filled slots: id, loss, angle, draws, born, and what the recipe keeps
+
+
+def write_snapshot(folder: Path, learner: Learner, position: int) -> None:
+    """Keep the learner as it is now for later looks."""
+    wanted = {
+        name: tensor
+        for name, tensor in learner.tensors().items()
+        if name.startswith(NETWORK) or (name.startswith(COLUMN) and name != f"{COLUMN}image")
+    }
+    checkpoint.write(folder / SNAPSHOTS / f"{position:08d}", wanted, {**learner.facts(), "snapshot": position})
+
+
+def places(folder: Path) -> dict[int, Path]:
+    """Where a run can be looked at: minibatches passed, and the folder that holds the state there."""
+    found = [*whole_checkpoints(folder, CHECKPOINTS), *whole_checkpoints(folder, SNAPSHOTS)]
+    return {int(path.name): path for path in found if path.name.isdecimal()}
+
+
+def chosen(folder: Path, wanted: str) -> dict[int, Path]:
+    """The places that `all`, `last` or minibatch numbers such as `50,100` name."""
+    known = dict(sorted(places(folder).items()))
+    if not known:
+        raise RunFolderError(f"{folder} has no checkpoint or snapshot to look at.")
+    if wanted == "all":
+        return known
+    if wanted == "last":
+        return {max(known): known[max(known)]}
+    try:
+        return {number: known[number] for number in map(int, wanted.split(","))}
+    except (KeyError, ValueError):
+        numbers = ", ".join(map(str, known))
+        raise RunFolderError(f"{folder} has no checkpoint {wanted!r}; it has all, last, {numbers}.") from None
+
+
+def look(path: Path, device: str = "cpu") -> Look:
+    """Read a snapshot or a checkpoint."""
+    tensors, facts = checkpoint.read(path)
+    try:
+        settings = validate(LearnerSettings, facts["settings"])
+        learner = Learner(
+            facts["method"], image_size=facts["image_size"], seed=facts["seed"], settings=settings, device=device
+        )
+        network = {name.removeprefix(NETWORK): t for name, t in tensors.items() if name.startswith(NETWORK)}
+        learner.network.load_state_dict(network)
+        learner.steps, learner.seen = facts["steps"], facts["seen"]
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} does not fit this version: {error}.") from None
+    memory = {name.removeprefix(COLUMN): t for name, t in tensors.items() if name.startswith(COLUMN)}
+    return Look(int(path.name), learner, memory)

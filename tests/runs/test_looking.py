@@ -1,0 +1,173 @@
+"""Looking back at a run: the same numbers as on the way, from any checkpoint, and nothing in its folder changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from conftest import SMALL_STREAM, small_settings
+from ocssl.cli import main
+from ocssl.errors import RunFolderError, SettingError
+from ocssl.evaluate.evaluation import evaluate
+from ocssl.evaluate.latent import overlap_count_from
+from ocssl.evaluate.samples import measure_samples
+from ocssl.learner import Learner
+from ocssl.runs.config import read_settings, resolve_run
+from ocssl.runs.folder import create
+from ocssl.runs.looking import diagnose_run, evaluate_run
+from ocssl.runs.progress import Bars, Progress
+from ocssl.runs.run import execute
+from ocssl.runs.snapshots import chosen, look, places
+from ocssl.runs.stop import Stop
+from ocssl.streams import load_benchmark
+from ocssl.weights import generator_for
+
+MORE = {"schedule.stream_batch": 5, "checkpoint.every": 4, "evaluate.per_task": True, "stream.test": 20}
+
+
+def quiet() -> Bars:
+    return Bars(Console(), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("looking") / "run"
+    create(folder, resolve_run("solar", "synthetic", 3, {**small_settings("solar"), **SMALL_STREAM, **MORE}))
+    assert execute(folder, Progress(quiet()), Stop()) is not None
+    return folder
+
+
+def evaluated(folder: Path, checkpoint: str = "all", probes: Any = None, workers: int = 2, **more: Any) -> dict[str, Any]:
+    options = {"per_task": False, "compat": "none", **more}
+    return evaluate_run(
+        folder, checkpoint, probes, options["per_task"], options["compat"], data=None, workers=workers, bars=quiet()
+    )
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def test_a_look_back_finds_what_was_found_on_the_way_and_touches_nothing(run: Path) -> None:
+    before = contents(run)
+    metrics = json.loads((run / "metrics.json").read_text())
+    found = evaluated(run, per_task=True)
+    ends = [row for row in found["checkpoints"] if row["at_end"]]
+    assert [row["ridge"]["accuracy"] for row in ends] == metrics["accuracies"]
+    assert found["summary"]["ridge"]["final"] == metrics["final_accuracy"]
+    assert found["summary"]["ridge"]["average"] == pytest.approx(metrics["average_accuracy"])
+    assert found["summary"]["ridge"]["start"] == metrics["start_accuracy"]
+    assert found["summary"]["ridge"]["tasks"]["matrix"] == metrics["tasks"]["matrix"]
+    assert np.array(metrics["tasks"]["matrix"]).shape == (2, 2)
+    seen = diagnose_run(run, "all", ["stream", "memory", "test"], 0, 3, True, data=None, workers=2, bars=quiet())
+    assert len(seen["checkpoints"]) == len(found["checkpoints"]) == len(places(run))
+    assert contents(run) == before
+
+
+def test_the_number_of_processes_changes_no_number(run: Path) -> None:
+    assert evaluated(run, probes=["linear", "knn"], workers=1) == evaluated(run, probes=["linear", "knn"], workers=2)
+
+
+def test_a_snapshot_holds_the_network_and_the_memory_of_its_moment(run: Path) -> None:
+    last = max(places(run))
+    seen, whole = look(places(run)[last]), Learner.load(run / "checkpoints" / f"{last:08d}")
+    images = torch.randint(0, 256, (4, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    assert np.array_equal(seen.learner.transform(images), whole.transform(images))
+    table = whole.memory.table()
+    assert all(np.array_equal(seen.memory[name].numpy(), table[name]) for name in table)
+    assert "image" not in seen.memory
+    assert (run / "snapshots" / f"{last:08d}").is_dir()
+
+
+def test_latent_metrics_are_those_of_the_parts_they_name(run: Path) -> None:
+    settings = read_settings(run / "run.toml")
+    benchmark = load_benchmark(settings.benchmark, settings.stream)
+    found = diagnose_run(run, "last", ["stream", "memory", "test"], 0, 3, False, data=None, workers=1, bars=quiet())
+    row = found["checkpoints"][0]
+    seen = look(places(run)[row["position"]])
+    in_memory = torch.isin(benchmark.train.ids, seen.memory["id"]).nonzero()[:, 0]
+    assert len(in_memory) == len(seen.memory["id"]) == row["memory"]["shape"]["samples"]
+    parts = {"stream": benchmark.train, "memory": benchmark.train.subset(in_memory), "test": benchmark.test}
+    for name, part in parts.items():
+        own = measure_samples(seen.learner, part, 3, generator_for(3, "diagnose views"))
+        assert row[name]["deviation"] == pytest.approx(own.deviation, abs=1e-6)
+        assert row[name]["overlap"] == pytest.approx(own.overlap, abs=1e-9)
+        assert row[name]["alignment"] == pytest.approx(own.alignment, abs=1e-6)
+        assert row[name]["shape"]["samples"] == len(part)
+    stored = overlap_count_from(seen.memory["feature"], seen.memory["angle"])
+    assert row["online"]["overlap"] == stored
+    assert json.loads((run / "metrics.json").read_text())["online_overlaps"][-1] == stored
+
+
+def test_past_current_and_future_are_parts_of_the_test_set(run: Path) -> None:
+    rows = diagnose_run(run, "all", ["test"], 0, 2, True, data=None, workers=2, bars=quiet())["checkpoints"]
+    sizes = {
+        (row["position"], name): None if row["times"][name] is None else row["times"][name]["samples"]
+        for row in rows
+        for name in ("past", "current", "future")
+    }
+    assert [sizes[0, name] for name in ("past", "current", "future")] == [None, None, 80]
+    assert [sizes[7, name] for name in ("past", "current", "future")] == [None, 40, 40]
+    assert [sizes[14, name] for name in ("past", "current", "future")] == [40, 40, None]
+
+
+def test_evaluation_on_the_way_leaves_the_learner_as_it_is(run: Path) -> None:
+    settings = read_settings(run / "run.toml")
+    benchmark = load_benchmark(settings.benchmark, settings.stream)
+    learner = Learner.load(run / "checkpoints" / "00000012")
+    before = {name: tensor.clone() for name, tensor in learner.tensors().items()}
+    evaluate(learner, benchmark, settings.evaluate, 0)
+    assert all(torch.equal(before[name], tensor) for name, tensor in learner.tensors().items())
+
+
+def test_checkpoints_are_chosen_by_number(run: Path) -> None:
+    assert list(chosen(run, "7")) == [7]
+    assert list(chosen(run, "14,7")) == [14, 7]
+    assert list(chosen(run, "last")) == [14]
+    for wrong in ("8", "first", "7,", ""):
+        with pytest.raises(RunFolderError, match="it has all, last, 0, 7"):
+            chosen(run, wrong)
+
+
+def test_what_cannot_be_measured_is_one_sentence(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="--views 1"):
+        diagnose_run(run, "all", ["stream"], 0, 1, False, data=None, workers=1, bars=quiet())
+    overrides = {**small_settings("solar"), **SMALL_STREAM, "stream.order": "iid", "schedule.stream_batch": 20}
+    create(tmp_path / "iid", resolve_run("solar", "synthetic", 3, overrides))
+    execute(tmp_path / "iid", Progress(quiet()), Stop())
+    with pytest.raises(SettingError, match="no tasks to probe"):
+        evaluated(tmp_path / "iid", per_task=True)
+
+
+def test_the_commands_print_a_table_and_write_json(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for words, column in (
+        (["evaluate", "--probe", "ridge", "--probe", "knn", "--per-task"], "ridge: past"),
+        (["diagnose", "--on", "test", "--samples", "30", "--views", "2"], "Deviation"),
+    ):
+        out = tmp_path / f"{words[0]}.json"
+        with pytest.raises(SystemExit) as end:
+            main([words[0], str(run), *words[1:], "--checkpoint", "last", "-o", str(out), "--quiet"])
+        assert end.value.code == 0
+        assert column in capsys.readouterr().out
+        assert json.loads(out.read_text())["checkpoints"][0]["position"] == 14
+
+
+def test_evaluations_at_a_spacing_and_without_snapshots(tmp_path: Path) -> None:
+    more = {"schedule.stream_batch": 5, "evaluate.every": 4, "checkpoint.snapshots": False}
+    create(tmp_path / "r", resolve_run("solar", "synthetic", 3, {**small_settings("solar"), **SMALL_STREAM, **more}))
+    metrics = execute(tmp_path / "r", Progress(quiet()), Stop())
+    assert metrics is not None
+    assert metrics["positions"] == [4, 8, 12, 14]
+    assert len(metrics["accuracies"]) == 4
+    assert not (tmp_path / "r" / "snapshots").exists()
