@@ -112,7 +112,7 @@ def overlap_ratios(n: int, rounds: int, views: Sequence[int]) -> None:
 
 
 def views_ratios(n: int, v: int, rounds: int) -> None:
-    views, near = drawn(n, v, FEATURES), drawn(n, v, FEATURES, spread=0.05)
+    views, near = drawn(n, v, FEATURES), drawn(n, v, FEATURES, spread=0.01)
     room = torch.empty_like(views)
     works: dict[str, Callable[[], Any]] = {
         "read once": views.sum,

@@ -195,18 +195,18 @@ def test_alignment_of_views_that_agree_is_0_and_of_opposite_views_2_to_the_alpha
 
 
 @PRECISIONS
-@pytest.mark.parametrize("tiny", [0.3, 1e-2, 1e-3, 1e-5])
+@pytest.mark.parametrize("tiny", [0.3, 0.05, 1e-2, 1e-3, 1e-5])
 def test_deviation_keeps_its_digits_near_0(monkeypatch, dtype, tiny):
     rng = np.random.default_rng(0)
     views = (rng.normal(size=(30, 1, 40)) + tiny * rng.normal(size=(30, 6, 40))).astype(dtype)
     exact = views.astype(np.longdouble)
     exact /= np.sqrt(np.square(exact).sum(-1, keepdims=True))
     want = np.square(exact - exact.mean(1, keepdims=True)).sum(-1).mean(1)
-    np.testing.assert_allclose(deviation(views, per_sample=True), want.astype(np.float64), rtol=3e-5)
+    np.testing.assert_allclose(deviation(views, per_sample=True), want.astype(np.float64), rtol=3e-4)
     monkeypatch.setattr(spread, "_NEAR", -1.0)  # float32 alone
     alone = deviation(views, per_sample=True)
     np.testing.assert_allclose(alone, want.astype(np.float64), atol=1e-6)
-    assert dtype == np.float64 or tiny > 1e-2 or abs(alone / want - 1).max() > 1e-5
+    assert dtype == np.float64 or tiny >= 1e-2 or abs(alone / want - 1).max() > 1e-2
 
 
 @PRECISIONS

@@ -18,7 +18,7 @@ BLOCKS = 64.0  # MB: the blocks that docstrings speak of, at the sizes used here
 @pytest.fixture(scope="module")
 def peaks():
     command = [sys.executable, Path(__file__).with_name("peak_memory.py"), str(SMALL), str(LARGE)]
-    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**18)}  # glibc gives freed blocks back, whatever lies around them
+    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**18)}  # glibc gives freed blocks back at once
     run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)

@@ -53,7 +53,7 @@ def some_cuts(count: int) -> list[Tensor]:
 
 
 @pytest.mark.usefixtures("small_pieces")
-@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("workers", [0, 3])
 def test_images_order_and_faults_are_those_of_the_cache(tmp_path: Path, workers: int) -> None:
     files = mixed_files(60)
     build(tmp_path / "a", files, 8, "crop")
@@ -102,7 +102,7 @@ def test_it_looks_ahead_by_a_bounded_number_of_cuts() -> None:
             taken += 1
             yield torch.tensor([row])
 
-    for workers in (0, 1, 2):
+    for workers in (0, 2):
         taken = 0
         walk = LivePictures(mixed_files(60), 8, "squash", workers).walk(cuts())
         for number, _ in enumerate(walk):
@@ -129,16 +129,16 @@ def test_it_looks_ahead_by_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("small_pieces")
 def test_a_walk_that_is_left_ends_its_processes() -> None:
-    live = LivePictures(mixed_files(60), 8, "squash", 2)
+    live = LivePictures(mixed_files(60), 8, "squash", 1)
     before = children()
     walk = live.walk(torch.arange(60).split(5))
     next(walk)
-    assert len(children() - before) == 2
+    assert len(children() - before) == 1
     walk.close()  # type: ignore[attr-defined]
     assert children() == before
     walk = live.walk(torch.arange(60).split(5))
     next(walk)
-    assert len(children() - before) == 2
+    assert len(children() - before) == 1
     del walk
     gc.collect()
     assert children() == before
@@ -175,6 +175,15 @@ def test_an_error_of_the_reader_passes_at_its_cut(workers: int) -> None:
 
 
 @pytest.mark.usefixtures("small_pieces")
+def test_files_that_a_worker_cannot_import_are_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = sys.modules["__main__"]
+    own = type("OwnFiles", (MemoryFiles,), {"__module__": "__main__"})
+    monkeypatch.setattr(main, "OwnFiles", own, raising=False)
+    with pytest.raises(AttributeError, match="OwnFiles"):
+        list(LivePictures(own(mixed_files(60).contents), 8, "squash", 1).walk(torch.arange(60).split(5)))
+
+
+@pytest.mark.usefixtures("small_pieces")
 def test_workers_print_nothing_about_damaged_files(capfd: pytest.CaptureFixture[str]) -> None:
     from test_fuzzed_images import fuzzed
 
@@ -187,7 +196,7 @@ def test_workers_print_nothing_about_damaged_files(capfd: pytest.CaptureFixture[
 
 @pytest.fixture(scope="module")
 def growth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    """MiB that became resident, by what was walked over; all images would be 59 MiB in `live` and 234 in `cache`."""
+    """MiB that became resident, by what was walked over; all images are 29 MiB in `live` and 117 in `cache`."""
     command = [sys.executable, str(WALKER), str(tmp_path_factory.mktemp("walker"))]
     found: dict[str, float] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return found
@@ -195,10 +204,10 @@ def growth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
 
 @pytest.mark.parametrize("kind", ["cache", "live"])
 def test_resident_memory_does_not_grow_with_the_number_of_images(growth: dict[str, float], kind: str) -> None:
-    assert growth[f"{kind}, few"] < 16
-    assert growth[f"{kind}, many"] < 16
+    assert growth[f"{kind}, few"] < 10
+    assert growth[f"{kind}, many"] < 10
 
 
 @pytest.mark.parametrize("kind", ["cache, mapped", "live, kept"])
 def test_memory_that_does_grow_would_be_seen(growth: dict[str, float], kind: str) -> None:
-    assert growth[kind] > 32
+    assert growth[kind] > 20

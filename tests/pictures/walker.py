@@ -20,7 +20,7 @@ from ocssl.pictures import cache
 from ocssl.pictures.cache import CachedPictures, build
 from ocssl.pictures.live import LivePictures
 
-FEW, MANY, CUT = 2_000, 20_000, 100
+FEW, MANY, CUT = 1_000, 10_000, 100
 
 
 def resident() -> float:

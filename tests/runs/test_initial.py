@@ -32,6 +32,7 @@ def call(words: list[str], **settings: Any) -> int:
 def small(method: str) -> dict[str, Any]:
     settings = {**small_settings(method), **STREAM}
     del settings["stream.epochs"]
+    settings["stream.experiences"] = 1 if method == "pretrain" else 2
     return {key: value for key, value in settings.items() if key not in ("schedule.batch", "schedule.passes")}
 
 
@@ -76,7 +77,8 @@ def test_the_rate_is_what_the_optimizer_uses_and_is_saved(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("method", ["solar", "cla-e", "cassle"])
 def test_a_run_starts_from_the_weights_it_is_given(pretrained: Path, tmp_path: Path, method: str) -> None:
-    settings = {**small(method), "schedule.batch": 16, "schedule.passes": 1}
+    settings = {**small(method), "schedule.batch": 16, "schedule.stream_batch": 8, "schedule.passes": 1}
+    settings["stream.epochs"] = 1
     out = tmp_path / "run"
     assert call(["run", method, "synthetic", "--out", str(out), "--init", str(pretrained)], **settings) == 0
     start, wanted = (read_weights(path) for path in (out / "snapshots" / "00000000", pretrained))

@@ -220,6 +220,7 @@ def test_parquet_without_pyarrow_says_what_to_install(
         (["0", "1", None], None),
         (["0", "1", "two"], None),
         (["0", "1", "9" * 5000], None),
+        (["0", "1", "1000000000002"], None),
         (["0", "1", "-2x"], None),
         (["cat_s_000.png", "cat_s_001.png", "dog_s_001.png"], None),
     ],

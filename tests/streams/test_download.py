@@ -232,8 +232,10 @@ def test_a_part_that_the_server_places_elsewhere_is_not_used(serve: Serve, tmp_p
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "file.tar.gz.part").write_bytes(CONTENT[:12_345])
     server = serve(lambda s, handler, start: elsewhere(s, handler, start) if start else send(handler))
-    assert get(server, tmp_path).read_bytes() == CONTENT
+    told: list[int] = []
+    assert get(server, tmp_path, report=lambda what, done, total: told.append(done)).read_bytes() == CONTENT
     assert server.asked == [12_345, 0]
+    assert told == sorted(told)  # nothing of it was read
 
 
 def test_an_endless_file_is_not_read_further_than_its_size(serve: Serve, tmp_path: Path) -> None:
@@ -291,14 +293,15 @@ def test_redirects_are_followed_but_not_to_other_kinds_of_address(serve: Serve, 
         return serve(redirect)
 
     assert get(to(real.url), tmp_path / "a").read_bytes() == CONTENT
-    for place in (
-        "http://example.org/file",
-        f"file://{secret}",
-        "ftp://127.0.0.1/file",
-        "http://[",
-        "http://" + "a" * 99,
-    ):
-        with pytest.raises(DataError, match="cannot download"):
+    refused = {
+        "http://example.org/x": "only https",
+        "http://" + "a" * 99: "only https",
+        "ftp://127.0.0.1/x": "only https",
+        f"file://{secret}": "HTTP 302",
+        "http://[": "Invalid IPv6 URL",
+    }
+    for place, reason in refused.items():
+        with pytest.raises(DataError, match=rf"cannot download .*\({reason}"):
             get(to(place), tmp_path / "b")
         assert not (tmp_path / "b" / "sub" / "file.tar.gz").exists()
 
@@ -356,35 +359,49 @@ def test_an_interrupted_download_is_continued(serve: Serve, tmp_path: Path) -> N
     assert server.asked[1] > 0
 
 
-def test_two_at_a_time_download_once(serve: Serve, tmp_path: Path) -> None:
-    """The second waits for the first, which is held up until the second has said that it waits."""
-    go_on = threading.Event()
+def two_at_a_time(serve: Serve, folder: Path, answer: Callable[[Any], None]) -> tuple[Server, list[str]]:
+    """Fetch the same twice; the first is answered when the second says that it waits. What was said and refused."""
+    waits = threading.Event()
     said: list[str] = []
 
     def held_up(server: Server, handler: Any, start: int) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(CONTENT)))
-        handler.end_headers()
-        handler.wfile.write(CONTENT[:1000])
-        assert go_on.wait(60)
-        handler.wfile.write(CONTENT[1000:])
+        first = len(server.asked) == 1
+        assert waits.wait(60)
+        answer(handler) if first else send(handler)
 
     def report(what: str, done: int, total: int) -> None:
         if what.startswith("waiting"):
             said.append(what)
-            go_on.set()
+            waits.set()
+
+    def run() -> None:
+        try:
+            get(server, folder, report=report, timeout=60)
+        except DataError as error:
+            said.append(str(error))
 
     server = serve(held_up)
-    more = {"report": report, "timeout": 60}
-    threads = [threading.Thread(target=get, args=(server, tmp_path), kwargs=more) for _ in range(2)]
+    threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    assert left(folder) == ["file.tar.gz"]
+    assert (folder / "sub" / "file.tar.gz").read_bytes() == CONTENT
+    return server, said
+
+
+def test_two_at_a_time_download_once(serve: Serve, tmp_path: Path) -> None:
+    server, said = two_at_a_time(serve, tmp_path, send)
     assert said == ["waiting for another download"]
     assert server.asked == [0]
-    assert left(tmp_path) == ["file.tar.gz"]
-    assert (tmp_path / "sub" / "file.tar.gz").read_bytes() == CONTENT
+
+
+def test_the_second_goes_on_where_the_first_gives_up(serve: Serve, tmp_path: Path) -> None:
+    server, said = two_at_a_time(serve, tmp_path, lambda handler: handler.send_error(404))
+    assert said[0] == "waiting for another download"
+    assert "HTTP 404" in said[1]
+    assert server.asked == [0, 0]
 
 
 def test_a_proxy_of_the_environment_is_used(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

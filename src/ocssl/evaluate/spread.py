@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ocssl.evaluate.arrays import blocks, check_finite, float32_products, unit_rows
 
-_NEAR = 0.01  # below this, 1 - |mean|^2 in float32 has lost digits
+_NEAR = 1e-3  # below this, 1 - |mean|^2 in float32 has fewer than four digits
 _RANGE = 1e15  # lengths beyond this, or below its inverse, have squares that float32 cannot hold
 
 

@@ -102,9 +102,7 @@ def forward_transfer(
     table = _table(matrix)
     untrained = _numbers("baseline", baseline)
     if untrained.shape != (table.shape[1],):
-        raise DataError(
-            f"baseline has shape {untrained.shape}: wanted {table.shape[1]} accuracies, one a task."
-        )
+        raise DataError(f"baseline has shape {untrained.shape}: wanted {table.shape[1]} accuracies, one a task.")
     first = _first_seen(_seen(table, tasks_seen))
     return _mean(table[s - 1, j] - untrained[j] for j, s in first.items() if s > 0)
 

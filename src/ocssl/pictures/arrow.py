@@ -60,6 +60,9 @@ class ArrowFiles:
         part.rows = np.array(rows, dtype=np.int64) if self.rows is None else self.rows[rows]
         return part
 
+    def stored(self) -> Rows:
+        return np.arange(len(self)) if self.rows is None else self.rows
+
     def fingerprint(self) -> str:
         return self._digest(times=False)
 

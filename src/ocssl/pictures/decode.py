@@ -125,8 +125,7 @@ def _decode(data: bytes, size: int, fit: Fit) -> Images:
         if image.format in ("JPEG", "MPO"):
             if data.count(b"\xff\xda") > MAX_SCANS:
                 raise BadImage(f"it has more than {MAX_SCANS} scans")
-            if min(width, height) >= 4 * size:  # at a half, a quarter or an eighth, still twice what is asked for
-                image.draft(None, (2 * size, 2 * size))
+            image.draft(None, (2 * size, 2 * size))  # a half, quarter or eighth of it where that is no less than this
         elif image.format == "PNG":
             _check_png(data)
         image.load()

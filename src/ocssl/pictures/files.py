@@ -29,6 +29,10 @@ class Files(Protocol):
         """These rows only, in this order."""
         ...
 
+    def stored(self) -> Rows:
+        """Where each row lies: reading in rising order of these is cheap."""
+        ...
+
     def fingerprint(self) -> str:
         """The same for the same data wherever they lie: from names and sizes."""
         ...

@@ -50,6 +50,9 @@ class FolderFiles:
         part._facts = None if self._facts is None else self._facts[:, rows]
         return part
 
+    def stored(self) -> Rows:
+        return np.arange(len(self))
+
     def fingerprint(self) -> str:
         return self._digest(self._known()[:1])
 

@@ -178,17 +178,29 @@ def serve(handle: int) -> None:
     """The life of a worker: answer with faults and pixels, or with an error, until nobody asks any more."""
     connection = Connection(handle)
     with suppress(EOFError, OSError), open(os.devnull, "wb") as nowhere:
-        files, size, fit = pickle.loads(connection.recv_bytes())  # from the process that started this one
+        task = _loaded(connection.recv_bytes())
         os.dup2(nowhere.fileno(), 2)  # libtiff prints what it thinks of a file
         while True:
             rows = np.frombuffer(connection.recv_bytes(), np.int64)
             try:
+                if isinstance(task, Exception):
+                    raise task
+                files, size, fit = task
                 images, faults = decode_rows(files, rows, size, fit)
             except Exception as error:
                 connection.send(_sendable(error))
             else:
                 connection.send(faults)
                 connection.send_bytes(images.reshape(-1).data)
+
+
+def _loaded(task: bytes) -> tuple[Files, int, Fit] | Exception:
+    """What to work on, as the process that started this one sent it; an error where its class cannot be imported."""
+    try:
+        files, size, fit = pickle.loads(task)
+    except Exception as error:
+        return error
+    return files, size, fit
 
 
 def _sendable(error: Exception) -> Exception:

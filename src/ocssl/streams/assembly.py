@@ -112,21 +112,24 @@ def _part(
     """Rows of a collection as a part whose tasks are not known yet."""
     labels = _labels(collection)
     labels = torch.full((len(collection),), -1) if labels is None else labels
-    pictures = _open(collection, rows, settings, data, report)
-    return Part(pictures, torch.arange(len(rows)), labels[rows], torch.zeros_like(rows), first + rows)
+    pictures, places = _open(collection, rows, settings, data, report)
+    return Part(pictures, places, labels[rows], torch.zeros_like(rows), first + rows)
 
 
 def _open(
     collection: Collection, rows: Tensor, settings: StreamSettings, data: DataSettings, report: Report
-) -> Pictures:
+) -> tuple[Pictures, Tensor]:
+    """The pictures of these rows, and where in them each row is."""
     images, size = collection.images, settings.image_size
     if isinstance(images, Drawing):
-        return images.draw(rows, size)
+        return images.draw(rows, size), torch.arange(len(rows))
     if isinstance(images, Tensor):
         kept = images if len(rows) == len(images) else images[rows]
-        return ArrayPictures(torch.from_numpy(resize_array(kept.numpy(), size, settings.fit)))
-    return open_pictures(
-        images if len(rows) == len(images) else images.subset(rows.numpy()),
+        return ArrayPictures(torch.from_numpy(resize_array(kept.numpy(), size, settings.fit))), torch.arange(len(rows))
+    chosen = images.subset(rows.numpy())
+    order = chosen.stored().argsort(kind="stable")  # read as they lie, wherever they stand
+    pictures = open_pictures(
+        chosen.subset(order),
         size=size,
         fit=settings.fit,
         decode=data.decode,
@@ -135,6 +138,9 @@ def _open(
         bad_images=data.bad_images,
         report=report,
     )
+    places = torch.empty_like(rows)
+    places[torch.from_numpy(order)] = torch.arange(len(rows))
+    return pictures, places
 
 
 def _with_tasks(
