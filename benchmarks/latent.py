@@ -35,6 +35,7 @@ from ocssl.evaluate.latent import (
     uniformity,
 )
 
+Clock = Callable[[], float]
 FEATURES, ROWS = 512, 1024
 METRICS: dict[str, Callable[[Tensor], Any]] = {
     "overlap_count_from": lambda x: overlap_count_from(x, angles_of(len(x))),
@@ -61,10 +62,10 @@ def angles_of(n: int) -> Tensor:
     return torch.rand(n, generator=torch.Generator().manual_seed(1)) * 0.9
 
 
-def timed(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+def timed(work: Callable[[], Any], clock: Clock = time.perf_counter) -> float:
+    start = clock()
     work()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def told(values: Sequence[float]) -> str:
@@ -72,12 +73,12 @@ def told(values: Sequence[float]) -> str:
     return f"{middle:8.3f} (quartiles {low:.3f} to {high:.3f})"
 
 
-def compare(title: str, works: dict[str, Callable[[], Any]], rounds: int, against: Sequence[str]) -> None:
+def compare(title: str, works: dict[str, Callable[[], Any]], rounds: int, against: Sequence[str], clock: Clock) -> None:
     """Run all works in turn, forwards and backwards, and print their seconds and ratios to those named."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name in list(works) if number % 2 else list(works)[::-1]:
-            spent = timed(works[name])
+            spent = timed(works[name], clock)
             if number:  # the first round warms up
                 seconds[name].append(spent)
     print(f"{title}; {rounds} rounds")
@@ -99,7 +100,7 @@ def product(features: Tensor, half: bool) -> None:
             torch.mm(rows, columns.T, out=out)
 
 
-def overlap_ratios(n: int, rounds: int, views: Sequence[int]) -> None:
+def overlap_ratios(n: int, rounds: int, views: Sequence[int], clock: Clock) -> None:
     means, angles = drawn(n, FEATURES), angles_of(n)
     works: dict[str, Callable[[], Any]] = {
         "bare product": lambda: product(means, half=False),
@@ -108,10 +109,10 @@ def overlap_ratios(n: int, rounds: int, views: Sequence[int]) -> None:
     }
     for v in views:
         works[f"overlap_count, {v} views"] = partial(overlap_count, drawn(n, v, FEATURES))
-    compare(f"Overlap of {n:,} x {FEATURES}", works, rounds, ["bare product", "half of it"])
+    compare(f"Overlap of {n:,} x {FEATURES}", works, rounds, ["bare product", "half of it"], clock)
 
 
-def views_ratios(n: int, v: int, rounds: int) -> None:
+def views_ratios(n: int, v: int, rounds: int, clock: Clock) -> None:
     views, near = drawn(n, v, FEATURES), drawn(n, v, FEATURES, spread=0.01)
     room = torch.empty_like(views)
     works: dict[str, Callable[[], Any]] = {
@@ -122,16 +123,16 @@ def views_ratios(n: int, v: int, rounds: int) -> None:
         "alignment": lambda: alignment(views),
         "sample_angles": lambda: sample_angles(views),
     }
-    compare(f"{n:,} samples x {v} views x {FEATURES}", works, rounds, ["read once", "copy"])
+    compare(f"{n:,} samples x {v} views x {FEATURES}", works, rounds, ["read once", "copy"], clock)
 
 
-def rows_ratios(n: int, rounds: int) -> None:
+def rows_ratios(n: int, rounds: int, clock: Clock) -> None:
     features = drawn(n, FEATURES)
     works: dict[str, Callable[[], Any]] = {
         "singular values of float64 at once": lambda: torch.linalg.svdvals(features.double()),
         "spectrum": lambda: spectrum(features),
     }
-    compare(f"Spectrum of {n:,} x {FEATURES}", works, rounds, ["singular values of float64 at once"])
+    compare(f"Spectrum of {n:,} x {FEATURES}", works, rounds, ["singular values of float64 at once"], clock)
 
 
 def grown(name: str, shape: Sequence[int], threads: int, answers: Any) -> None:
@@ -170,20 +171,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="times that each is timed, at least 2")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument(
+        "--busy", action="store_true", help="processor time, with one thread: for a machine that others use"
+    )
     parser.add_argument("--large", action="store_true", help="100,000 samples too: minutes")
     args = parser.parse_args()
-    rounds = max(2, args.rounds)
-    print(f"{args.threads} threads")
-    memory([1000, 20000, *([100000] if args.large else [])], args.threads)
-    torch.set_num_threads(args.threads)
+    rounds, threads = max(2, args.rounds), 1 if args.busy else args.threads
+    clock: Clock = time.process_time if args.busy else time.perf_counter
+    print(f"{threads} threads, {'processor' if args.busy else 'elapsed'} time")
+    memory([1000, 20000, *([100000] if args.large else [])], threads)
+    torch.set_num_threads(threads)
     for n in (1000, 5000):
-        overlap_ratios(n, 4 * rounds, [2, 20])
-    overlap_ratios(20000, rounds, [2, 20])
+        overlap_ratios(n, 4 * rounds, [2, 20], clock)
+    overlap_ratios(20000, rounds, [2, 20], clock)
     if args.large:
-        overlap_ratios(100000, 2, [])
-    views_ratios(10000, 20, 4 * rounds)
+        overlap_ratios(100000, 2, [], clock)
+    views_ratios(10000, 20, 4 * rounds, clock)
     for n in (1000, 20000):
-        rows_ratios(n, rounds)
+        rows_ratios(n, rounds, clock)
 
 
 if __name__ == "__main__":

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
+from conftest import random_images
 from ocssl.checks import ContractError, check_draw, check_keep, check_objective, check_stream
 from ocssl.errors import SettingError
 from ocssl.memory import DRAWS, KEEPS, Context, Draw, Keep, Store
 from ocssl.objectives import OBJECTIVES, Objective, Output, SimSiam
 from ocssl.pictures.pictures import ArrayPictures
-from ocssl.settings import StreamSettings
-from ocssl.streams import BENCHMARKS, Batch, Experience, ExperienceStream, Part, load_benchmark
+from ocssl.settings import DataSettings, StreamSettings
+from ocssl.streams import Batch, Experience, ExperienceStream, Part, load_benchmark
 
 Arriving = Mapping[str, Tensor]
 
@@ -36,11 +39,24 @@ def test_every_objective_passes(name: str) -> None:
     check_objective(name)
 
 
-@pytest.mark.parametrize("name", list(BENCHMARKS))
-@pytest.mark.parametrize("order", ["class", "iid"])
-def test_every_benchmarks_stream_passes(name: str, order: str) -> None:
-    settings = StreamSettings.model_validate({"image_size": 8, "experiences": 4, "order": order, "train": 6, "test": 1})
-    check_stream(load_benchmark(name, settings).stream(batch=5, seed=0, drop_last=False))
+@pytest.mark.parametrize(
+    "order", [{"order": "class"}, {"order": "iid"}, {"order": "given"}, {"blurry": 0.5}, {"drift": 1}]
+)
+def test_streams_in_every_order_pass(order: dict[str, object]) -> None:
+    options = {"image_size": 8, "experiences": 4, "train": 6, "test": 1, **order}
+    benchmark = load_benchmark("synthetic", StreamSettings.model_validate(options))
+    check_stream(benchmark.stream(batch=5, seed=0, drop_last=False))
+
+
+@pytest.mark.parametrize("decode", ["cache", "live"])
+def test_streams_of_files_pass(decode: Literal["cache", "live"], tmp_path: Path) -> None:
+    for number, image in enumerate(random_images(24)):
+        folder = tmp_path / "photos" / f"class{number % 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(folder / f"{number}.png")
+    data = DataSettings(path=str(tmp_path / "photos"), decode=decode, workers=1, cache=str(tmp_path / "cache"))
+    settings = StreamSettings(image_size=8, experiences=3)
+    check_stream(load_benchmark("folder", settings, data).stream(batch=5, seed=0, drop_last=False))
 
 
 def test_an_unknown_name_is_named_with_the_nearest() -> None:

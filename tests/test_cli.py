@@ -108,7 +108,7 @@ def test_a_second_run_in_one_folder_is_refused_with_what_to_do(
 
 
 def test_help_has_an_example_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("run", "resume", "demo", "report", "list"):
+    for command in ("run", "pretrain", "resume", "evaluate", "diagnose", "demo", "report", "list"):
         code, out, _ = call([command, "--help"], capsys)
         assert code == 0
         assert f"Example: ocssl {command}" in " ".join(out.split())
@@ -124,10 +124,56 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
     }
     assert flags == {
         "demo": ["--out", "--seed"],
+        "diagnose": [
+            "--checkpoint",
+            "--data",
+            "--on",
+            "--output",
+            "--quiet",
+            "--samples",
+            "--times",
+            "--views",
+            "--workers",
+        ],
+        "evaluate": [
+            "--checkpoint",
+            "--data",
+            "--output",
+            "--per-task",
+            "--probe",
+            "--probe-compat",
+            "--quiet",
+            "--workers",
+        ],
         "list": [],
+        "pretrain": [
+            "--bad-images",
+            "--batch",
+            "--cache",
+            "--data",
+            "--device",
+            "--epochs",
+            "--out",
+            "--quiet",
+            "--seed",
+            "--set",
+        ],
         "report": ["--output"],
-        "resume": ["--device", "--parts", "--quiet"],
-        "run": ["--device", "--out", "--parts", "--quiet", "--seed", "--set"],
+        "resume": ["--data", "--device", "--parts", "--quiet"],
+        "run": [
+            "--bad-images",
+            "--cache",
+            "--data",
+            "--device",
+            "--init",
+            "--out",
+            "--parts",
+            "--probe-compat",
+            "--quiet",
+            "--seed",
+            "--set",
+            "--workers",
+        ],
     }
 
 
@@ -137,7 +183,7 @@ def test_list_shows_every_name_with_a_line(capsys: pytest.CaptureFixture[str]) -
         "rules": [*KEEPS, *DRAWS],
         "terms": list(TERMS),
         "objectives": list(OBJECTIVES),
-        "benchmarks": ["synthetic"],
+        "benchmarks": ["synthetic", "cifar100", "imagenet100", "clear100", "inat", "folder", "parquet", "hf"],
         "encoders": ["resnet10", "resnet18"],
     }.items():
         code, out, _ = call(["list", kind], capsys)

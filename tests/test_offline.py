@@ -14,8 +14,8 @@ from conftest import METHODS, SMALL_STREAM, random_images, small_learner, small_
 from ocssl import recipes
 from ocssl.errors import SettingError
 from ocssl.runs.config import resolve_run
-from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.folder import create
+from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute, make_stream
 from ocssl.runs.stop import Stop
 from ocssl.streams import load_benchmark
@@ -28,7 +28,7 @@ def test_only_the_offline_recipes_declare_boundaries_or_epochs() -> None:
     for method in METHODS:
         tree = recipes.resolve(method, "synthetic", {})
         assert tree.get("schedule", {}).get("boundaries", False) == (method in TOLD), method
-        assert tree["stream"].get("epochs", 1) == 1 or method in TOLD, method
+        assert tree["stream"].get("epochs", 1) == 1 or method in {*TOLD, "pretrain"}, method
 
 
 def test_a_task_agnostic_learner_refuses_to_be_told(method: str) -> None:

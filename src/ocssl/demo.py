@@ -12,9 +12,9 @@ from rich.table import Table
 from ocssl.errors import RunFolderError
 from ocssl.report import write_report
 from ocssl.runs.config import RunSettings, read_settings, resolve_run
+from ocssl.runs.folder import SETTINGS, create, finished
 from ocssl.runs.parallel import run_side_by_side
 from ocssl.runs.progress import Bars
-from ocssl.runs.folder import SETTINGS, create, finished
 from ocssl.runs.stop import stop_on_signals
 
 MARK = ".demo"  # in the folders that the demo made and may replace

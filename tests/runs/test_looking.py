@@ -44,7 +44,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def evaluated(folder: Path, checkpoint: str = "all", probes: Any = None, workers: int = 2, **more: Any) -> dict[str, Any]:
+def evaluated(
+    folder: Path, checkpoint: str = "all", probes: Any = None, workers: int = 2, **more: Any
+) -> dict[str, Any]:
     options = {"per_task": False, "compat": "none", **more}
     return evaluate_run(
         folder, checkpoint, probes, options["per_task"], options["compat"], data=None, workers=workers, bars=quiet()

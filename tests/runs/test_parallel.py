@@ -14,9 +14,9 @@ from rich.console import Console
 from conftest import SMALL_STREAM, small_settings
 from ocssl.errors import OcsslError
 from ocssl.runs.config import resolve_run
+from ocssl.runs.folder import create, finished
 from ocssl.runs.parallel import _Diary, run_side_by_side
 from ocssl.runs.progress import Bars, Progress
-from ocssl.runs.folder import create, finished
 from ocssl.runs.run import execute
 from ocssl.runs.stop import Stop
 

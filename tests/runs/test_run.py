@@ -19,8 +19,8 @@ from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError
 from ocssl.learner import Info, Learner
 from ocssl.runs.config import read_settings, resolve_run, to_toml
 from ocssl.runs.events import read_events
-from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.folder import create, finished
+from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
 from ocssl.runs.stop import Stop
 

@@ -207,7 +207,7 @@ def _data_path(benchmark: str, data: Path | None) -> str | None:
         raise SettingError(f"{kind} needs the path of your images: {kind}:PATH.")
     if place is not None and (kind in PATHS or Path(place).is_dir()):
         data = Path(place)
-    return None if data is None else str(data.absolute())
+    return None if data is None else str(data.expanduser().absolute())
 
 
 def _start(

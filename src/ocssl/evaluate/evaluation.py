@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import torch
 
+from ocssl.evaluate.data import ProbeResult
 from ocssl.evaluate.features import BenchmarkFeatures, encode_benchmark
 from ocssl.evaluate.latent import overlap_count_from
-from ocssl.evaluate.data import ProbeResult
 from ocssl.evaluate.linear import Task, linear_probe, linear_probes
 from ocssl.evaluate.probes import knn_probe, ridge_probe
 from ocssl.evaluate.samples import measure_samples

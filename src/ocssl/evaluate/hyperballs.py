@@ -72,9 +72,10 @@ def overlap_count_from(means: Floats, angles: Floats, include_diagonal: bool = F
     means and of arrays.ROWS^2 pairs, and a few numbers per sample.
     """
     balls = _Balls.of(means, angles)
-    n, rows = len(balls.theta), rows_at_once(balls.centres.shape[1])
-    upper = 0
+    n, d = balls.centres.shape
+    rows = min(rows_at_once(d), max(256, n // 4))  # smaller blocks of few samples leave more of the lower half out
     pairs = _Pairs(balls, min(rows, n))
+    upper = 0
     for i in range(0, n, rows):
         pairs.turn_to(slice(i, min(i + rows, n)))
         upper += sum(pairs.count(slice(j, min(j + rows, n))) for j in range(i, n, rows))
