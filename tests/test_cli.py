@@ -114,6 +114,10 @@ def test_help_has_an_example_for_every_command(capsys: pytest.CaptureFixture[str
         assert f"Example: ocssl {command}" in " ".join(out.split())
 
 
+def _flags(names: str) -> list[str]:
+    return [f"--{name}" for name in names.split()]
+
+
 def test_the_commands_and_flags_are_these_and_no_others() -> None:
     flags = {
         name: sorted(
@@ -124,56 +128,13 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
     }
     assert flags == {
         "demo": ["--out", "--seed"],
-        "diagnose": [
-            "--checkpoint",
-            "--data",
-            "--on",
-            "--output",
-            "--quiet",
-            "--samples",
-            "--times",
-            "--views",
-            "--workers",
-        ],
-        "evaluate": [
-            "--checkpoint",
-            "--data",
-            "--output",
-            "--per-task",
-            "--probe",
-            "--probe-compat",
-            "--quiet",
-            "--workers",
-        ],
+        "diagnose": _flags("checkpoint data on output quiet samples times views workers"),
+        "evaluate": _flags("checkpoint data output per-task probe probe-compat quiet workers"),
         "list": [],
-        "pretrain": [
-            "--bad-images",
-            "--batch",
-            "--cache",
-            "--data",
-            "--device",
-            "--epochs",
-            "--out",
-            "--quiet",
-            "--seed",
-            "--set",
-        ],
+        "pretrain": _flags("bad-images batch cache data device epochs out quiet seed set"),
         "report": ["--output"],
         "resume": ["--data", "--device", "--parts", "--quiet"],
-        "run": [
-            "--bad-images",
-            "--cache",
-            "--data",
-            "--device",
-            "--init",
-            "--out",
-            "--parts",
-            "--probe-compat",
-            "--quiet",
-            "--seed",
-            "--set",
-            "--workers",
-        ],
+        "run": _flags("bad-images cache data device init out parts probe-compat quiet seed set workers"),
     }
 
 

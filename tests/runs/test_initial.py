@@ -109,7 +109,7 @@ def test_the_encoder_alone_and_slow_copies_of_it(pretrained: Path) -> None:
 
 def test_weights_that_do_not_fit_are_refused(pretrained: Path, tmp_path: Path) -> None:
     options = InitSettings(path=str(pretrained))
-    with pytest.raises(SettingError, match="init.parts=encoder"):
+    with pytest.raises(SettingError, match=r"init\.parts=encoder"):
         start_from(small_learner(objective__name="byol"), options)
     with pytest.raises(SettingError, match=r"are \[2, 3, 3, 3\], here \[4, 3, 3, 3\]"):
         start_from(small_learner(encoder__width=4), options)

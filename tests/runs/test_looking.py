@@ -44,13 +44,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def evaluated(
-    folder: Path, checkpoint: str = "all", probes: Any = None, workers: int = 2, **more: Any
-) -> dict[str, Any]:
-    options = {"per_task": False, "compat": "none", **more}
-    return evaluate_run(
-        folder, checkpoint, probes, options["per_task"], options["compat"], data=None, workers=workers, bars=quiet()
-    )
+def evaluated(folder: Path, probes: Any = None, workers: int = 2, per_task: bool = False) -> dict[str, Any]:
+    return evaluate_run(folder, "all", probes, per_task, "none", data=None, workers=workers, bars=quiet())
 
 
 def contents(folder: Path) -> dict[str, str]:
