@@ -73,7 +73,7 @@ def overlap_count_from(means: Floats, angles: Floats, include_diagonal: bool = F
     """
     balls = _Balls.of(means, angles)
     n, d = balls.centres.shape
-    rows = min(rows_at_once(d), max(256, n // 4))  # smaller blocks of few samples leave more of the lower half out
+    rows = rows_at_once(d)
     pairs = _Pairs(balls, min(rows, n))
     upper = 0
     for i in range(0, n, rows):
