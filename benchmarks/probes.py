@@ -146,24 +146,28 @@ def told(values: Sequence[float]) -> str:
 
 
 def race(title: str, ways: dict[str, Callable[[], list[Tensor]]], rounds: int) -> None:
-    """Time the ways in turn, in an order that is reversed each round; the first of them is the one compared with."""
+    """Time the ways in turn, in an order that is reversed each round; "same" are the answers equal to the first way's."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
+    worked: dict[str, list[float]] = {name: [] for name in ways}
     answers: dict[str, list[Tensor]] = {}
     for number in range(rounds):
         for name in list(ways)[:: -1 if number % 2 else 1]:
-            start = time.perf_counter()
+            start, processor = time.perf_counter(), time.process_time()
             answers[name] = ways[name]()
             seconds[name].append(time.perf_counter() - start)
+            worked[name].append(time.process_time() - processor)
     print(title)
     first = next(iter(ways))
     for name, times in seconds.items():
         same = statistics.mean(
             float((a == b).float().mean()) for a, b in zip(answers[name], answers[first], strict=True)
         )
-        print(f"  {name:<34} {told(times)} s; {100 * same:.2f} % of the answers are the first way's")
+        print(
+            f"  {name:<42} {told(times)} s, processor {statistics.median(worked[name]):.2f} s, same {100 * same:.2f} %"
+        )
     for name, times in list(seconds.items())[1:]:
         ratios = [theirs / ours for theirs, ours in zip(times, seconds[first], strict=True)]
-        print(f"  {name + ' / first way':<34} {told(ratios)}")
+        print(f"  {name + ' / first way':<42} {told(ratios)}")
 
 
 def scikit_learn(task: Task) -> None:

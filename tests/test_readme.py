@@ -36,7 +36,11 @@ def test_the_example_with_own_images_runs(
     for number in range(4):
         pixels = generator.integers(0, 256, (90, 70, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "photos" / "more" / f"{number}.jpg")
+    (tmp_path / "photos" / "more" / "torn.jpg").write_bytes(b"no image")
+    monkeypatch.setenv("OCSSL_CACHE", str(tmp_path / "cache"))
     code = BLOCKS[1].replace('"encoder.width": 16', '"encoder.width": 2, "schedule.passes": 1')
     exec(code, {})
-    assert "4 images" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "skipped more/torn.jpg" in out
+    assert "3 images" in out  # of five, one is held out to test on and one is torn
     assert (tmp_path / "my-learner" / "checkpoint.json").exists()

@@ -171,7 +171,9 @@ class StreamSettings(BaseModel):
         "squash",
         description="how an image becomes a square: squashed, or its shorter side fitted and the middle cut out",
     )
-    experiences: int = Field(20, ge=1, description="parts into which the classes, and so the stream, are cut")
+    experiences: int = Field(
+        0, ge=0, description="parts into which the classes, and so the stream, are cut; 0: 20, or one a class if fewer"
+    )
     fraction: float = Field(1.0, gt=0, le=1, description="part of each class's training images that is used: the first")
     order: Literal["auto", "class", "domain", "taxonomy", "iid", "given"] = Field(
         "auto",

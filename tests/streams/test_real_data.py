@@ -66,7 +66,7 @@ def test_solar_on_a_part_of_cifar100_improves_over_its_start(cifar: Benchmark, c
     settings = {
         "stream.image_size": 16,
         "stream.fraction": 0.1,
-        "stream.stop": 5,
+        "stream.stop": 3,
         "encoder.width": 8,
         "objective.projection": 256,
         "memory.capacity": 200,
@@ -83,7 +83,7 @@ def test_solar_on_a_part_of_cifar100_improves_over_its_start(cifar: Benchmark, c
         main(["run", "solar", "cifar100", "--quiet", "--out", str(tmp_path / "run"), *data, *words])
     assert end.value.code == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["seen"] == 5 * 220  # 225 images an experience in minibatches of 10
+    assert metrics["seen"] == 3 * 220  # 225 images an experience in minibatches of 10
     assert metrics["final_accuracy"] > metrics["start_accuracy"] + 0.5
 
 

@@ -23,7 +23,7 @@ Images = npt.NDArray[np.uint8]
 
 VERSION = 1  # of all that decides the bits of a decoded image: a higher one makes every cache anew
 MAX_BYTES = 256 * 2**20  # of an encoded file
-MAX_PIXELS = 100_000_000
+MAX_PIXELS = 89_478_485  # from here on Pillow itself suspects a decompression bomb
 MAX_SIDE = 65_535
 MAX_SCANS = 500  # of a JPEG: each is a pass over all pixels, and can cost a few bytes
 

@@ -21,6 +21,7 @@ from ocssl.streams.collection import Collection, Drawing, Found
 from ocssl.streams.part import Part
 from ocssl.weights import generator_for
 
+MOST_EXPERIENCES = 20  # where nobody says how many
 TEST_IDS = 2**40  # test images are numbered from here, so that no number of training images reaches them
 
 
@@ -165,7 +166,8 @@ def _with_tasks(
         return list(parts), []
     by_user = orders.arranged(found.classes, settings.sequence, shuffle)
     classes: Sequence[int] = by_user or found.class_order or range(len(found.classes))
-    count = settings.experiences if order == "class" else min(settings.experiences, len(classes))
+    count = settings.experiences or min(MOST_EXPERIENCES, len(classes))
+    count = count if order == "class" else min(count, len(classes))
     tasks = [
         orders.class_tasks(torch.from_numpy(c.labels), classes, count)
         for c in collections
@@ -186,9 +188,10 @@ def _told(parts: Sequence[Part], tasks: Sequence[Tensor]) -> list[Part]:
 def _experiences(train: Part, order: str, settings: StreamSettings) -> list[orders.Experience]:
     if order == "iid":
         mixed = torch.randperm(len(train), generator=_generator(settings, "order"))
-        experiences = orders.in_parts(mixed, settings.experiences)
+        experiences = orders.in_parts(mixed, settings.experiences or min(MOST_EXPERIENCES, len(train)))
     elif order == "given":
-        experiences = orders.in_parts(torch.arange(len(train)), min(settings.experiences, len(train)))
+        wanted = settings.experiences or min(MOST_EXPERIENCES, len(train))
+        experiences = orders.in_parts(torch.arange(len(train)), wanted)
     else:
         experiences = orders.one_by_one(train.tasks)
     for name, off in (("blurry", 0), ("drift", 0), ("repeats", 1)):
