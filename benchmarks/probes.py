@@ -146,7 +146,7 @@ def told(values: Sequence[float]) -> str:
 
 
 def race(title: str, ways: dict[str, Callable[[], list[Tensor]]], rounds: int) -> None:
-    """Time the ways in turn, in an order that is reversed each round; "same" are the answers equal to the first way's."""
+    """Time the ways in turn, the order reversed each round; "same" are the answers equal to the first way's."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     worked: dict[str, list[float]] = {name: [] for name in ways}
     answers: dict[str, list[Tensor]] = {}
