@@ -204,7 +204,9 @@ RECIPES: dict[str, tuple[Any, ...]] = {  # objective, capacity, keep, draw, ema,
     "pfr": ("simsiam", 0, "reservoir", "uniform", 0.5, *ER, 1, 0.0, {"pfr": 1.0}),
     "sycon": ("simclr", 0, "reservoir", "uniform", 0.5, *ER, 1, 0.0, {"sycon": 1.0}),
     "pocon": ("simsiam", 0, "reservoir", "uniform", 0.5, *ER, 1, 0.0, {"pocon": 1.0}),
+    "pretrain": ("simsiam", 0, "reservoir", "uniform", 0.5, *ER, 1, 0.0, {}),
 }
+OFFLINE = {"cassle": 138, "pfr": 138, "sycon": 138, "pocon": 138, "pretrain": 256}  # images that arrive together
 
 
 def test_every_recipe_has_the_structure_that_its_paper_says() -> None:
@@ -216,8 +218,8 @@ def test_every_recipe_has_the_structure_that_its_paper_says() -> None:
         found = (s.objective.name, memory.capacity, memory.keep, memory.draw, memory.ema, schedule.stream_in)
         assert (*found, schedule.admit, schedule.passes, schedule.mix, terms) == wanted, method
         assert s.objective.weight == (0 if s.objective.name == "none" else 1), method
-        assert schedule.batch == 138
-        assert schedule.stream_batch == (138 if method in ("cassle", "pfr", "sycon", "pocon") else 10)
+        assert schedule.batch == (256 if method == "pretrain" else 138)
+        assert schedule.stream_batch == OFFLINE.get(method, 10)
 
 
 def test_cmp_sees_patches_of_a_quarter_of_the_image() -> None:

@@ -44,8 +44,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def evaluated(folder: Path, probes: Any = None, workers: int = 2, per_task: bool = False) -> dict[str, Any]:
-    return evaluate_run(folder, "all", probes, per_task, "none", data=None, workers=workers, bars=quiet())
+def evaluated(
+    folder: Path, which: str = "all", probes: Any = None, workers: int = 1, per_task: bool = False
+) -> dict[str, Any]:
+    return evaluate_run(folder, which, probes, per_task, "none", data=None, workers=workers, bars=quiet())
+
+
+def diagnosed(folder: Path, which: str, workers: int = 1) -> dict[str, Any]:
+    parts = ["stream", "memory", "test"]
+    return diagnose_run(folder, which, parts, 0, 3, True, data=None, workers=workers, bars=quiet())
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -53,24 +60,35 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
-def test_a_look_back_finds_what_was_found_on_the_way_and_touches_nothing(run: Path) -> None:
+@pytest.fixture(scope="module")
+def found(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What two processes find at all checkpoints; the run folder is not touched by it."""
     before = contents(run)
-    metrics = json.loads((run / "metrics.json").read_text())
-    found = evaluated(run, per_task=True)
-    ends = [row for row in found["checkpoints"] if row["at_end"]]
-    assert [row["ridge"]["accuracy"] for row in ends] == metrics["accuracies"]
-    assert found["summary"]["ridge"]["final"] == metrics["final_accuracy"]
-    assert found["summary"]["ridge"]["average"] == pytest.approx(metrics["average_accuracy"])
-    assert found["summary"]["ridge"]["start"] == metrics["start_accuracy"]
-    assert found["summary"]["ridge"]["tasks"]["matrix"] == metrics["tasks"]["matrix"]
-    assert np.array(metrics["tasks"]["matrix"]).shape == (2, 2)
-    seen = diagnose_run(run, "all", ["stream", "memory", "test"], 0, 3, True, data=None, workers=2, bars=quiet())
-    assert len(seen["checkpoints"]) == len(found["checkpoints"]) == len(places(run))
+    pair = evaluated(run, probes=["ridge", "linear", "knn"], per_task=True, workers=2), diagnosed(run, "all", workers=2)
     assert contents(run) == before
+    return pair
 
 
-def test_the_number_of_processes_changes_no_number(run: Path) -> None:
-    assert evaluated(run, probes=["linear", "knn"], workers=1) == evaluated(run, probes=["linear", "knn"], workers=2)
+Pair = tuple[dict[str, Any], dict[str, Any]]
+
+
+def test_a_look_back_finds_what_was_found_on_the_way(run: Path, found: Pair) -> None:
+    metrics = json.loads((run / "metrics.json").read_text())
+    probes, latent = found
+    ends = [row for row in probes["checkpoints"] if row["at_end"]]
+    assert [row["ridge"]["accuracy"] for row in ends] == metrics["accuracies"]
+    assert probes["summary"]["ridge"]["final"] == metrics["final_accuracy"]
+    assert probes["summary"]["ridge"]["average"] == pytest.approx(metrics["average_accuracy"])
+    assert probes["summary"]["ridge"]["start"] == metrics["start_accuracy"]
+    assert probes["summary"]["ridge"]["tasks"]["matrix"] == metrics["tasks"]["matrix"]
+    assert np.array(metrics["tasks"]["matrix"]).shape == (2, 2)
+    assert len(latent["checkpoints"]) == len(probes["checkpoints"]) == len(places(run))
+
+
+def test_the_number_of_processes_changes_no_number(run: Path, found: Pair) -> None:
+    alone = evaluated(run, "7,14", ["ridge", "linear", "knn"], per_task=True), diagnosed(run, "7,14")
+    for one, two in zip(alone, found, strict=True):
+        assert one["checkpoints"] == [row for row in two["checkpoints"] if row["position"] in (7, 14)]
 
 
 def test_a_snapshot_holds_the_network_and_the_memory_of_its_moment(run: Path) -> None:
@@ -84,11 +102,10 @@ def test_a_snapshot_holds_the_network_and_the_memory_of_its_moment(run: Path) ->
     assert (run / "snapshots" / f"{last:08d}").is_dir()
 
 
-def test_latent_metrics_are_those_of_the_parts_they_name(run: Path) -> None:
+def test_latent_metrics_are_those_of_the_parts_they_name(run: Path, found: Pair) -> None:
     settings = read_settings(run / "run.toml")
     benchmark = load_benchmark(settings.benchmark, settings.stream)
-    found = diagnose_run(run, "last", ["stream", "memory", "test"], 0, 3, False, data=None, workers=1, bars=quiet())
-    row = found["checkpoints"][0]
+    row = found[1]["checkpoints"][-1]
     seen = look(places(run)[row["position"]])
     in_memory = torch.isin(benchmark.train.ids, seen.memory["id"]).nonzero()[:, 0]
     assert len(in_memory) == len(seen.memory["id"]) == row["memory"]["shape"]["samples"]
@@ -104,8 +121,8 @@ def test_latent_metrics_are_those_of_the_parts_they_name(run: Path) -> None:
     assert json.loads((run / "metrics.json").read_text())["online_overlaps"][-1] == stored
 
 
-def test_past_current_and_future_are_parts_of_the_test_set(run: Path) -> None:
-    rows = diagnose_run(run, "all", ["test"], 0, 2, True, data=None, workers=2, bars=quiet())["checkpoints"]
+def test_past_current_and_future_are_parts_of_the_test_set(found: Pair) -> None:
+    rows = found[1]["checkpoints"]
     sizes = {
         (row["position"], name): None if row["times"][name] is None else row["times"][name]["samples"]
         for row in rows
@@ -154,7 +171,7 @@ def test_the_commands_print_a_table_and_write_json(
     ):
         out = tmp_path / f"{words[0]}.json"
         with pytest.raises(SystemExit) as end:
-            main([words[0], str(run), *words[1:], "--checkpoint", "last", "-o", str(out), "--quiet"])
+            main([words[0], str(run), *words[1:], "--checkpoint", "last", "--workers", "1", "-o", str(out), "--quiet"])
         assert end.value.code == 0
         assert column in capsys.readouterr().out
         assert json.loads(out.read_text())["checkpoints"][0]["position"] == 14

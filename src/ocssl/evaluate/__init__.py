@@ -1,6 +1,8 @@
 """How good a representation is: probes of its accuracy, and metrics of its latent space, from feature arrays alone."""
 
+from ocssl.evaluate.data import ProbeResult
 from ocssl.evaluate.latent import (
+    alignment,
     deviation,
     overlap,
     overlap_count,
@@ -9,18 +11,25 @@ from ocssl.evaluate.latent import (
     spectrum,
     uniformity,
 )
-from ocssl.evaluate.probes import ProbeResult, knn_probe, linear_probe, ridge_probe
+from ocssl.evaluate.linear import Task, linear_probe, linear_probes
+from ocssl.evaluate.probes import knn_probe, ridge_probe
+from ocssl.evaluate.tasks import TaskSummary, summarise
 
 __all__ = [
     "ProbeResult",
+    "Task",
+    "TaskSummary",
+    "alignment",
     "deviation",
     "knn_probe",
     "linear_probe",
+    "linear_probes",
     "overlap",
     "overlap_count",
     "overlap_count_from",
     "ridge_probe",
     "sample_angles",
     "spectrum",
+    "summarise",
     "uniformity",
 ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from ocssl.evaluate.data import ProbeResult
 from ocssl.evaluate.features import BenchmarkFeatures, encode_benchmark
 from ocssl.evaluate.latent import overlap_count_from
-from ocssl.evaluate.linear import Task, linear_probe, linear_probes
+from ocssl.evaluate.linear import Compat, Task, linear_probe, linear_probes
 from ocssl.evaluate.probes import knn_probe, ridge_probe
 from ocssl.evaluate.samples import measure_samples
 from ocssl.learner import Learner
@@ -19,7 +19,6 @@ from ocssl.settings import EvaluateSettings
 from ocssl.streams import Benchmark
 from ocssl.weights import generator_for
 
-Compat = Literal["none", "authors"]
 PROBES: dict[str, Callable[..., ProbeResult]] = {"linear": linear_probe, "ridge": ridge_probe, "knn": knn_probe}
 
 

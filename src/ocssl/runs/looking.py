@@ -20,9 +20,10 @@ import torch
 
 from ocssl.errors import SettingError
 from ocssl.evaluate.diagnosis import diagnose, shape, some
-from ocssl.evaluate.evaluation import Compat, probe, probe_tasks
+from ocssl.evaluate.evaluation import probe, probe_tasks
 from ocssl.evaluate.features import encode_benchmark
 from ocssl.evaluate.latent import overlap_count_from
+from ocssl.evaluate.linear import Compat
 from ocssl.evaluate.tasks import summarise
 from ocssl.runs.config import RunSettings, read_settings
 from ocssl.runs.folder import SETTINGS
