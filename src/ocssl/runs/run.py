@@ -163,8 +163,8 @@ class _Session:
             self.faults[fault.name] = fault.reason
             self.events.write("bad-image", name=fault.name, reason=fault.reason, position=self.position.minibatches)
         if new:
-            more = f" and {len(new) - 1} more" if len(new) > 1 else ""
-            self.progress.warn(f"skipped {new[0].name}: {new[0].reason}{more}; all are listed in {EVENTS}.")
+            count = f"{len(new)} images that cannot be used, the first: " if len(new) > 1 else ""
+            self.progress.warn(f"skipped {count}{new[0].name} ({new[0].reason}); all are listed in {EVENTS}.")
 
     def _record(self, info: Info, task: int) -> None:
         memory = self.learner.memory
