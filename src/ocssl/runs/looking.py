@@ -68,15 +68,8 @@ def evaluate_run(
     names = list(dict.fromkeys(probes or [settings.evaluate.probe]))
     jobs = [(path, names, per_task, compat) for path in chosen(folder, checkpoint).values()]
     rows = _each(settings, data, _evaluate_one, jobs, "evaluating", workers, bars)
-    return {
-        "run": str(folder),
-        "method": settings.method,
-        "benchmark": settings.benchmark,
-        "seed": settings.seed,
-        "probe_compat": compat,
-        "checkpoints": rows,
-        "summary": {name: _summary(rows, name) for name in names},
-    }
+    summary = {name: _summary(rows, name) for name in names}
+    return {**_about(folder, settings), "probe_compat": compat, "checkpoints": rows, "summary": summary}
 
 
 def diagnose_run(
@@ -97,12 +90,15 @@ def diagnose_run(
     settings = read_settings(folder / SETTINGS)
     jobs = [(path, list(dict.fromkeys(on)), samples, views, times) for path in chosen(folder, checkpoint).values()]
     rows = _each(settings, data, _diagnose_one, jobs, "diagnosing", workers, bars)
+    return {**_about(folder, settings), "checkpoints": rows}
+
+
+def _about(folder: Path, settings: RunSettings) -> dict[str, Any]:
     return {
         "run": str(folder),
         "method": settings.method,
         "benchmark": settings.benchmark,
         "seed": settings.seed,
-        "checkpoints": rows,
     }
 
 
