@@ -91,6 +91,17 @@ def test_the_number_of_processes_changes_no_number(run: Path, found: Pair) -> No
         assert one["checkpoints"] == [row for row in two["checkpoints"] if row["position"] in (7, 14)]
 
 
+def test_one_checkpoint_alone_knows_what_is_past(run: Path, found: Pair) -> None:
+    whole, alone = (
+        found[0]["summary"]["ridge"]["tasks"],
+        evaluated(run, "14", per_task=True)["summary"]["ridge"]["tasks"],
+    )
+    for time in ("past", "current", "future"):
+        assert alone[time] == (None, whole[time][1])
+    assert alone["final"] == whole["final"]
+    assert alone["forward_transfer"] is None
+
+
 def test_a_snapshot_holds_the_network_and_the_memory_of_its_moment(run: Path) -> None:
     last = max(places(run))
     seen, whole = look(places(run)[last]), Learner.load(run / "checkpoints" / f"{last:08d}")

@@ -67,8 +67,8 @@ def evaluate_run(
     settings = read_settings(folder / SETTINGS)
     names = list(dict.fromkeys(probes or [settings.evaluate.probe]))
     jobs = [(path, names, per_task, compat) for path in chosen(folder, checkpoint).values()]
-    rows = _each(settings, data, _evaluate_one, jobs, "evaluating", workers, bars)
-    summary = {name: _summary(rows, name) for name in names}
+    rows, stream = _each(settings, data, _evaluate_one, jobs, "evaluating", workers, bars)
+    summary = {name: _summary(rows, name, stream.tasks()) for name in names}
     return {**_about(folder, settings), "probe_compat": compat, "checkpoints": rows, "summary": summary}
 
 
@@ -89,7 +89,7 @@ def diagnose_run(
         raise SettingError(f"--samples is {samples} and --views {views}: wanted at least 0 and at least 2.")
     settings = read_settings(folder / SETTINGS)
     jobs = [(path, list(dict.fromkeys(on)), samples, views, times) for path in chosen(folder, checkpoint).values()]
-    rows = _each(settings, data, _diagnose_one, jobs, "diagnosing", workers, bars)
+    rows, _ = _each(settings, data, _diagnose_one, jobs, "diagnosing", workers, bars)
     return {**_about(folder, settings), "checkpoints": rows}
 
 
@@ -110,17 +110,18 @@ def _each(
     what: str,
     workers: int,
     bars: Bars,
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], ExperienceStream]:
     """Do the jobs in processes of their own, in order; the benchmark is loaded first, so that its cache is there."""
     with bars:
-        make_stream(load_benchmark(settings.benchmark, settings.stream, settings.reading(data), bars.report), settings)
+        benchmark = load_benchmark(settings.benchmark, settings.stream, settings.reading(data), bars.report)
+        stream = make_stream(benchmark, settings)
         count = min(workers or os.cpu_count() or 1, len(jobs))
         rows = []
         with ProcessPoolExecutor(count, get_context("spawn"), _begin, (settings, data)) as pool:
             for done, row in enumerate(pool.map(work, *zip(*jobs, strict=True)), 1):
                 rows.append(row)
                 bars.report(what, done, len(jobs))
-    return rows
+    return rows, stream
 
 
 def _begin(settings: RunSettings, data: Path | None) -> None:
@@ -191,8 +192,8 @@ def _times(seen: Look, current: int | None, samples: int) -> dict[str, Any]:
     return found
 
 
-def _summary(rows: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
-    """Final and Average over the ends of experiences, and what the tasks' own probes say."""
+def _summary(rows: Sequence[dict[str, Any]], name: str, tasks_seen: Sequence[int]) -> dict[str, Any]:
+    """Final and Average over the ends of experiences, and what the tasks' own probes say; unmeasured ends are NaN."""
     after = [row for row in rows if row["at_end"]]
     start = next((row for row in rows if row["position"] == 0), None)
     accuracies = [row[name]["accuracy"] for row in after]
@@ -202,8 +203,9 @@ def _summary(rows: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
         "average": float(np.mean(accuracies)) if accuracies else None,
     }
     if after and all("tasks" in row[name] for row in after):
-        matrix = np.array([row[name]["tasks"] for row in after], dtype=np.float64)
+        matrix = np.full((len(tasks_seen), len(after[0][name]["tasks"])), np.nan)
+        for row in after:
+            matrix[row["experience"] - 1] = row[name]["tasks"]
         baseline = start[name]["tasks"] if start else None
-        seen = [row["task"] for row in after]
-        found["tasks"] = {"matrix": matrix.tolist(), **asdict(summarise(matrix, seen, baseline))}
+        found["tasks"] = {"matrix": matrix.tolist(), **asdict(summarise(matrix, tasks_seen, baseline))}
     return found

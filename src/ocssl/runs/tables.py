@@ -17,18 +17,18 @@ def evaluation_table(found: dict[str, Any]) -> Table:
     """A row for each checkpoint, a column for each probe; per-task averages where there are some."""
     names = list(found["summary"])
     tasks = [name for name in names if "tasks" in found["summary"][name]]
-    table = Table(title=f"{found['method']} on {found['benchmark']}: accuracy, per cent", title_justify="left")
+    title = f"{found['method']} on {found['benchmark']}: accuracy, per cent"
+    table = Table(title=title, title_justify="left", box=None)
     for column in ("minibatch", "experience", *names):
         table.add_column(column, justify="right")
     for name in tasks:
         for time in ("past", "current", "future"):
             table.add_column(f"{name}: {time}", justify="right")
-    ends = [row["position"] for row in found["checkpoints"] if row["at_end"]]
     for row in found["checkpoints"]:
         cells = [str(row["position"]), _moment(row), *(_per_cent(row[name]["accuracy"]) for name in names)]
         for name in tasks:
             summary = found["summary"][name]["tasks"]
-            at = ends.index(row["position"]) if row["at_end"] else None
+            at = row["experience"] - 1 if row["at_end"] else None
             cells += [_per_cent(None if at is None else summary[time][at]) for time in ("past", "current", "future")]
         table.add_row(*cells)
     lines = [_line(name, found["summary"][name]) for name in names]
@@ -46,10 +46,10 @@ def _line(name: str, summary: dict[str, Any]) -> str:
 
 def diagnosis_table(found: dict[str, Any]) -> Table:
     """A row for each checkpoint and set of images."""
-    table = Table(title=f"{found['method']} on {found['benchmark']}: latent space", title_justify="left")
-    columns = ("minibatch", "experience", "images", "Deviation", "Overlap", "alignment", "uniformity", "rank", "AUC")
-    for column in columns:
-        table.add_column(column, justify="right")
+    title = f"{found['method']} on {found['benchmark']}: latent space"
+    table = Table(title=title, title_justify="left", box=None)
+    for column in ("minibatch", "exp.", "images", "Deviation", "Overlap", "align.", "unif.", "rank", "AUC"):
+        table.add_column(column, justify="right", no_wrap=True)
     for row in found["checkpoints"]:
         for name in ("stream", "memory", "test"):
             if row.get(name) is None:
@@ -67,7 +67,10 @@ def diagnosis_table(found: dict[str, Any]) -> Table:
         online = row["online"]
         if online["overlap"] is not None:
             table.add_row(str(row["position"]), _moment(row), "stored", "", f"{online['overlap']:.3f}")
-    table.caption = "Overlap: share of pairs. stored: from the memory's statistics alone. rank: effective rank."
+    table.caption = (
+        "exp.: experience. Overlap: share of pairs. align., unif.: alignment, uniformity. rank: effective rank. "
+        "AUC: of the cumulative explained variance. stored: from the memory's statistics alone."
+    )
     table.caption_justify = "left"
     return table
 
