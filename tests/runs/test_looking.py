@@ -92,10 +92,8 @@ def test_the_number_of_processes_changes_no_number(run: Path, found: Pair) -> No
 
 
 def test_one_checkpoint_alone_knows_what_is_past(run: Path, found: Pair) -> None:
-    whole, alone = (
-        found[0]["summary"]["ridge"]["tasks"],
-        evaluated(run, "14", per_task=True)["summary"]["ridge"]["tasks"],
-    )
+    whole = found[0]["summary"]["ridge"]["tasks"]
+    alone = evaluated(run, "14", per_task=True)["summary"]["ridge"]["tasks"]
     for time in ("past", "current", "future"):
         assert alone[time] == (None, whole[time][1])
     assert alone["final"] == whole["final"]
@@ -189,10 +187,11 @@ def test_the_commands_print_a_table_and_write_json(
 
 
 def test_evaluations_at_a_spacing_and_without_snapshots(tmp_path: Path) -> None:
-    more = {"schedule.stream_batch": 5, "evaluate.every": 4, "checkpoint.snapshots": False}
+    more = {"schedule.stream_batch": 5, "evaluate.every": 4, "checkpoint.snapshots": False, "evaluate.per_task": True}
     create(tmp_path / "r", resolve_run("solar", "synthetic", 3, {**small_settings("solar"), **SMALL_STREAM, **more}))
     metrics = execute(tmp_path / "r", Progress(quiet()), Stop())
     assert metrics is not None
     assert metrics["positions"] == [4, 8, 12, 14]
-    assert len(metrics["accuracies"]) == 4
+    assert len(metrics["accuracies"]) == len(metrics["tasks"]["matrix"]) == 4
+    assert "past" not in metrics["tasks"]  # rows are no ends of experiences
     assert not (tmp_path / "r" / "snapshots").exists()

@@ -38,7 +38,7 @@ def summary(
         "deviations": [e["deviation"] for e in after],
         "overlaps": [e["overlap"] for e in after],
         "online_overlaps": [e["online_overlap"] for e in after],
-        "tasks": _tasks(after, start),
+        "tasks": _tasks(after, start, at_ends=not settings.evaluate.every),
         "collapsed": position.warned,
         "bad_images": {"count": len(faults), "images": [{"name": n, "reason": r} for n, r in faults.items()]},
         "steps": learner.steps,
@@ -47,12 +47,12 @@ def summary(
     }
 
 
-def _tasks(after: list[dict[str, Any]], start: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _tasks(after: list[dict[str, Any]], start: list[dict[str, Any]], at_ends: bool) -> dict[str, Any] | None:
     """What the tasks' own probes say, where there are some: the whole matrix and what is read from it."""
     if not after or any(e.get("tasks") is None for e in after):
         return None
     matrix = np.array([e["tasks"] for e in after], dtype=np.float64)
     seen = [e["task"] for e in after]
     baseline = start[0]["tasks"] if start else None
-    found = summarise(matrix, None if None in seen else seen, baseline)
-    return {"matrix": matrix.tolist(), "tasks_seen": seen, "baseline": baseline, **asdict(found)}
+    found = asdict(summarise(matrix, seen, baseline)) if at_ends and None not in seen else {}
+    return {"matrix": matrix.tolist(), "tasks_seen": seen, "baseline": baseline, **found}
