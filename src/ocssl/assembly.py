@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -132,7 +134,17 @@ def build_objective(
         if name != "encoder":
             initialise(head, generator)
     objective.begin()
+    if settings.compute.precision == "bfloat16":
+        objective.precision = torch.bfloat16
     return objective
+
+
+def compile_encoder(objective: Objective, device: torch.device) -> None:
+    """Let torch.compile make the encoder's passes, from the first step on."""
+    compilers = (os.environ.get("CXX", "c++"), "g++", "clang++")
+    if device.type == "cpu" and not any(map(shutil.which, compilers)):
+        raise SettingError("compute.compile=true needs a C++ compiler, such as g++, which is not installed here.")
+    objective.encoder.compile()
 
 
 def build_memory(

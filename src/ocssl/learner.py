@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import checkpoint, recipes
-from ocssl.assembly import build_memory, build_objective, build_terms, usable_device
+from ocssl.assembly import build_memory, build_objective, build_terms, compile_encoder, usable_device
 from ocssl.context import LearnerContext
+from ocssl.devices import send
 from ocssl.errors import CheckpointError, NonFiniteLoss, SettingError
-from ocssl.finite import non_finite
+from ocssl.finite import Guard
 from ocssl.images import as_ids, as_images
 from ocssl.join import Join
 from ocssl.objectives import Output
@@ -85,8 +86,15 @@ class Learner:
         self._parameters = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
         options = settings.optimizer
         self._optimizer = torch.optim.SGD(
-            self._parameters.values(), options.lr, options.momentum, weight_decay=options.weight_decay
+            self._parameters.values(), options.lr, options.momentum, weight_decay=options.weight_decay, fused=True
         )
+        if options.momentum:  # made at once: parameters may have their first gradient in different steps
+            for parameter in self._parameters.values():
+                self._optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        self._guard = Guard(self.device)
+        self._optimizer.found_inf = self._guard.refused  # type: ignore[attr-defined]
+        if settings.compute.compile:
+            compile_encoder(self.objective, self.device)
 
     # ---- Algorithm 1 ------------------------------------------------------------------------------------------------
 
@@ -100,7 +108,8 @@ class Learner:
         size = self.settings.schedule.batch
         history: list[dict[str, Tensor]] = []
         for stream, stream_ids in zip(images.split(size), ids.split(size), strict=True):
-            out = self._fit_minibatch(stream.to(self.device), stream_ids.to(self.device), history)
+            out = self._fit_minibatch(send(stream, self.device), send(stream_ids, self.device), history)
+            self._guard.settle()
         return self._info(history, out)
 
     def _fit_minibatch(self, stream: Tensor, stream_ids: Tensor, history: list[dict[str, Tensor]]) -> Output:
@@ -156,9 +165,8 @@ class Learner:
         return LearnerContext(self.objective, self.views, self._view_generator, stream, self.lr)
 
     def _step(self, loss: Tensor, losses: Tensor, ids: Tensor) -> None:
-        """One SGD step; a loss that is not finite is refused before any weight changes."""
-        if not torch.isfinite(loss):
-            raise non_finite(losses, ids, self.steps)
+        """One SGD step, or none if the loss is not finite."""
+        self._guard.watch(loss, losses, ids, self.steps)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self._optimizer.step()
@@ -257,9 +265,7 @@ class Learner:
         """The part of the state that is tensors: network, momentum, memory and random generators."""
         found = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
         for name, parameter in self._parameters.items():
-            momentum = self._optimizer.state[parameter].get("momentum_buffer")
-            if momentum is not None:
-                found[f"momentum.{name}"] = momentum
+            found |= {f"momentum.{name}": momentum for momentum in self._optimizer.state[parameter].values()}
         found |= {f"memory.{name}": tensor for name, tensor in self.memory.state().items()}
         found["generator.views"] = self._view_generator.get_state()
         found["generator.join"] = self.join.generator.get_state()
@@ -300,8 +306,7 @@ class Learner:
 
         self.network.load_state_dict(under("network."))
         for name, momentum in under("momentum.").items():
-            parameter = self._parameters[name]
-            self._optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
+            self._optimizer.state[self._parameters[name]]["momentum_buffer"].copy_(momentum)
         self.memory.load_state(under("memory."))
         self._view_generator.set_state(tensors["generator.views"])
         self.join.generator.set_state(tensors["generator.join"])

@@ -54,7 +54,7 @@ class BarlowTwins(Objective):
         self.projector = projector(dimension, hidden or dimension, projection, norm=False)
 
     def forward(self, views: Tensor) -> Output:
-        features = [self.encoder(view) for view in views]
+        features = [self.encode(view) for view in views]
         projected = [self.projector(e) for e in features]
         first, second = (standardise(z) for z in projected)
         loss = 1 - (unit(first) * unit(second)).sum(-1)

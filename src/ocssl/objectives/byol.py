@@ -43,7 +43,7 @@ class BYOL(Objective):
         self.target = Teacher(self, live=True)
 
     def forward(self, views: Tensor) -> Output:
-        features = [self.encoder(view) for view in views]
+        features = [self.encode(view) for view in views]
         projected = [self.projector(e) for e in features]
         first, second = (self.predictor(z) for z in projected)
         loss = byol_loss(first, second, *self.target(views))

@@ -62,7 +62,7 @@ class MoCo(Objective):
         self._pending: Tensor | None = None  # keys of the last forward pass
 
     def forward(self, views: Tensor) -> Output:
-        features = [self.encoder(view) for view in views]
+        features = [self.encode(view) for view in views]
         projected = [self.projector(e) for e in features]
         queries = [unit(z.float()) for z in projected]
         keys = unit(self.target(views if self.symmetric else views[1:]).float())  # of both views, or of the second

@@ -21,5 +21,5 @@ class Nothing(Objective):
         self.projector = nn.Identity()
 
     def forward(self, views: Tensor) -> Output:
-        features = torch.stack([self.encoder(view) for view in views])
+        features = torch.stack([self.encode(view) for view in views])
         return Output(features.new_zeros(features.shape[1]), features, features)

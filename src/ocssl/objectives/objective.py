@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from ocssl.angles import unit
@@ -39,12 +40,22 @@ class Objective(nn.Module):
     views: int = 2  # that it wants of each image
     temperature: float  # of a contrastive one
     projector: nn.Module
+    precision: torch.dtype | None = None  # of the encoder's passes, where it is not that of its weights
 
     def __init__(self, encoder: nn.Module, dimension: int, projection: int) -> None:
         super().__init__()
         self.encoder = encoder
         self.dimension = dimension  # of features
         self.projection = projection  # of what the projector makes of them
+
+    def encode(self, view: Tensor) -> Tensor:
+        """The encoder's features of one view [B, 3, H, W], in float32 whatever the precision of the pass: [B, D]."""
+        if self.precision is None:
+            features: Tensor = self.encoder(view)
+            return features
+        with torch.autocast(view.device.type, self.precision):
+            features = self.encoder(view)
+        return features.float()
 
     def forward(self, views: Tensor) -> Output:
         raise TypeError(f"{type(self).__name__} does not define forward")

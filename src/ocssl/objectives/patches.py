@@ -38,7 +38,7 @@ class Patches(Objective):
 
     def together(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """Features [V, B, D] and projections [V, B, P]."""
-        features = self.encoder(views.flatten(0, 1))
+        features = self.encode(views.flatten(0, 1))
         projected = self.projector(features)
         return features.unflatten(0, views.shape[:2]), projected.unflatten(0, views.shape[:2])
 

@@ -53,7 +53,7 @@ class SimCLR(Objective):
         self.projector = projector(dimension, hidden or dimension, projection)
 
     def forward(self, views: Tensor) -> Output:
-        features = [self.encoder(view) for view in views]
+        features = [self.encode(view) for view in views]
         first, second = (self.projector(e) for e in features)
         loss = simclr_loss(first, second, self.temperature)
         return Output(loss, torch.stack(features), torch.stack([first, second]))

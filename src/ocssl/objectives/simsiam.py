@@ -39,7 +39,7 @@ class SimSiam(Objective):
         self.predictor = predictor(projection, bottleneck)
 
     def forward(self, views: Tensor) -> Output:
-        features = [self.encoder(view) for view in views]
+        features = [self.encode(view) for view in views]
         projected = [self.projector(e) for e in features]
         first, second = projected
         loss = simsiam_loss(self.predictor(first), self.predictor(second), first, second)

@@ -56,7 +56,7 @@ class VICReg(Objective):
         self.projector = projector(dimension, projection, projection, norm=False)
 
     def forward(self, views: Tensor) -> Output:
-        features = [self.encoder(view) for view in views]
+        features = [self.encode(view) for view in views]
         first, second = (self.projector(e) for e in features)
         loss = (first.float() - second.float()).square().mean(-1)
         (lack1, covary1), (lack2, covary2) = moments(first), moments(second)
