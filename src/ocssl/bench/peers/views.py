@@ -1,0 +1,111 @@
+"""Views one image at a time with tensor operations, the way torchvision's transforms make them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ocssl.settings import ViewSettings
+from ocssl.views import LUMA
+
+
+def one_at_a_time(images: Tensor, settings: ViewSettings, size: int, generator: torch.Generator, views: int) -> Tensor:
+    """Views of every image: uint8 [B, 3, H, W] -> float32 [views, B, 3, size, size]; numbers drawn as they are needed."""
+    made = [[view(image, drawn(image, settings, generator), settings, size) for image in images] for _ in range(views)]
+    return torch.stack([torch.stack(batch) for batch in made])
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Everything random about one view."""
+
+    box: tuple[int, int, int, int]  # left, top, width, height
+    flip: bool
+    factors: tuple[float, float, float, float] | None  # brightness, contrast, saturation, hue turn; None: no jitter
+    order: list[int]
+    gray: bool
+
+
+def drawn(image: Tensor, settings: ViewSettings, generator: torch.Generator) -> Drawn:
+    def uniform(low: float = 0.0, high: float = 1.0) -> float:
+        return float(torch.empty(1).uniform_(low, high, generator=generator))
+
+    def around(strength: float) -> float:
+        return uniform(1 - strength, 1 + strength)
+
+    s = settings
+    box, flip = crop(image.shape[-1], image.shape[-2], s, uniform, generator), uniform() < s.flip
+    order, factors = torch.randperm(4, generator=generator).tolist(), None
+    if uniform() < s.jitter:
+        factors = (around(s.brightness), around(s.contrast), around(s.saturation), uniform(-s.hue, s.hue))
+    return Drawn(box, flip, factors, order, uniform() < s.gray)
+
+
+def crop(
+    width: int, height: int, settings: ViewSettings, uniform: Callable[..., float], generator: torch.Generator
+) -> tuple[int, int, int, int]:
+    """The first of ten random boxes that fits, else the whole image, which is square here."""
+    low, high = (math.log(ratio) for ratio in settings.crop_ratio)
+    for _ in range(10):
+        area = width * height * uniform(*settings.crop_scale)
+        ratio = math.exp(uniform(low, high))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            left = int(torch.randint(0, width - w + 1, (1,), generator=generator))
+            top = int(torch.randint(0, height - h + 1, (1,), generator=generator))
+            return left, top, w, h
+    return 0, 0, width, height
+
+
+def view(image: Tensor, drawn: Drawn, settings: ViewSettings, size: int) -> Tensor:
+    """One view: uint8 [3, H, W] -> float32 [3, size, size]."""
+    left, top, width, height = drawn.box
+    cut = image[None, :, top : top + height, left : left + width].float() / 255
+    out = F.interpolate(cut, (size, size), mode="bilinear", align_corners=False, antialias=True)[0]
+    if drawn.flip:
+        out = out.flip(-1)
+    if drawn.factors:
+        for operation in drawn.order:
+            out = OPERATIONS[operation](out, drawn.factors[operation])
+    if drawn.gray:
+        out = grey(out).expand(3, -1, -1)
+    mean, std = torch.tensor(settings.mean)[:, None, None], torch.tensor(settings.std)[:, None, None]
+    return (out - mean) / std
+
+
+def grey(view: Tensor) -> Tensor:
+    """Luminance: [3, H, W] -> [1, H, W]."""
+    return (view * LUMA[:, None, None]).sum(0, keepdim=True)
+
+
+def brightness(view: Tensor, factor: float) -> Tensor:
+    return (view * factor).clamp(0, 1)
+
+
+def contrast(view: Tensor, factor: float) -> Tensor:
+    mean = grey(view).mean()
+    return (factor * view + (1 - factor) * mean).clamp(0, 1)
+
+
+def saturation(view: Tensor, factor: float) -> Tensor:
+    return (factor * view + (1 - factor) * grey(view)).clamp(0, 1)
+
+
+def hue(view: Tensor, turn: float) -> Tensor:
+    """Through hue, saturation and value, and back."""
+    value, _ = view.max(0)
+    chroma = value - view.min(0)[0]
+    r, g, b = view
+    safe = torch.where(chroma == 0, 1.0, chroma)
+    angle = torch.where(value == r, (g - b) / safe, torch.where(value == g, 2 + (b - r) / safe, 4 + (r - g) / safe))
+    angle = (angle / 6 + turn) % 1.0
+    sectors = (torch.tensor([5.0, 3.0, 1.0])[:, None, None] + 6 * angle) % 6
+    return value - chroma * torch.minimum(sectors, 4 - sectors).clamp(0, 1)
+
+
+OPERATIONS = (brightness, contrast, saturation, hue)

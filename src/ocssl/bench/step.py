@@ -1,0 +1,93 @@
+"""A whole step beside what it cannot do without: the network's own forward pass, backward pass and update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from ocssl.bench.learners import ROWS, arriving, noise, ready
+from ocssl.bench.peers.network import in_planes
+from ocssl.bench.rows import Bar, Effort, Row
+from ocssl.bench.timing import Work, interleaved, ratio, spread
+from ocssl.learner import Learner
+from ocssl.phases import PHASES, PhaseClock
+
+SLIM, FULL = (16, 16), (64, 32)  # width of ResNet-18, pixels of a side
+WHOLE = {SLIM: 1.25, FULL: 1.08}  # how much longer than the bare network a whole step may take
+SOLAR = 1.03  # how much longer than a FIFO step one of SOLAR may take
+
+
+def rows(effort: Effort) -> Iterator[Row]:
+    yield from steps(*SLIM, rounds=effort.rounds(60, 20))
+    yield from phases(*SLIM, rounds=effort.rounds(40, 10))
+    yield from layout(*SLIM, rounds=effort.rounds(12, 4))
+    if not effort.quick:
+        yield from steps(*FULL, rounds=4)
+        yield from phases(*FULL, rounds=2)
+        yield from layout(*FULL, rounds=2)
+
+
+def steps(width: int, size: int, rounds: int) -> Iterator[Row]:
+    """SOLAR's step beside FIFO's, and both beside the bare network."""
+    shape, generator = f"width {width}, {size} px", torch.Generator().manual_seed(0)
+    fifo, solar = ready("er-fifo", width, size), ready("solar", width, size)
+    times = interleaved(
+        {
+            "bare": bare(ready("er-fifo", width, size)),
+            "er-fifo": lambda: fifo.partial_fit(arriving(fifo, generator)),
+            "solar": lambda: solar.partial_fit(arriving(solar, generator)),
+        },
+        rounds,
+        warmup=3 if width < FULL[0] else 1,
+    )
+    limit = WHOLE.get((width, size))
+    yield Row("step", f"solar / er-fifo, {shape}", ratio(times, "solar", "er-fifo"), "x", Bar(SOLAR))
+    for name in ("er-fifo", "solar"):
+        bar = Bar(limit) if limit else None
+        yield Row("step", f"{name} / bare network, {shape}", ratio(times, name, "bare"), "x", bar)
+    for name, seconds in times.items():
+        yield Row("step", f"{name}, {shape}", spread([1000 * s for s in seconds]), "ms")
+
+
+def bare(learner: Learner) -> Work:
+    """Forward pass, backward pass and update over views that are ready: no memory, no views, no check."""
+    images = noise(ROWS, learner.image_size, torch.Generator().manual_seed(2))
+    views, optimizer = learner._see(images), learner._optimizer
+
+    def step() -> None:
+        loss = learner.objective(views).loss.mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def phases(width: int, size: int, rounds: int) -> Iterator[Row]:
+    """Where SOLAR's step goes."""
+    learner, generator = ready("solar", width, size), torch.Generator().manual_seed(0)
+    learner.partial_fit(arriving(learner, generator))
+    clock = PhaseClock(learner)
+    spent: dict[str, list[float]] = {phase: [] for phase in PHASES}
+    for _ in range(rounds):
+        clock.seconds = dict.fromkeys(PHASES, 0.0)
+        learner.partial_fit(arriving(learner, generator))
+        for phase, seconds in clock.seconds.items():
+            spent[phase].append(1000 * seconds)
+    for phase, times in spent.items():
+        yield Row("step", f"solar, {phase}, width {width}, {size} px", spread(times), "ms")
+
+
+def layout(width: int, size: int, rounds: int) -> Iterator[Row]:
+    """Channels last, beside the same network with its batch norm and convolutions over planes."""
+    times = interleaved(
+        {"last": bare(ready("er-fifo", width, size)), "planes": in_planes(bare, ready("er-fifo", width, size))}, rounds
+    )
+    yield Row(
+        "step",
+        f"channels_last, faster than NCHW, width {width}, {size} px",
+        ratio(times, "planes", "last"),
+        "x",
+        faster=True,
+    )

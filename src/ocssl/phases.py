@@ -1,0 +1,58 @@
+"""Where a learner's time goes, phase by phase: its parts are wrapped from outside, so the loop stays as it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ocssl.learner import Learner
+
+PHASES = ("draw", "views", "forward", "terms", "backward", "optimizer", "refresh", "insert", "rest")
+
+
+class PhaseClock:
+    """Counts the seconds of a learner's phases from now on.
+
+    A phase inside another counts for itself alone: views that a memory rule asks for while it draws are `views`. On a
+    device that works behind the program's back the seconds are those of the program, not of the device.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self._running: list[str] = []
+        self._since = 0.0
+        memory = learner.memory
+        for owner, name, phase in (
+            (learner, "_fit_minibatch", "rest"),
+            (memory, "draw", "draw"),
+            (learner, "_see", "views"),
+            (learner.objective, "forward", "forward"),
+            *((term, "forward", "terms") for term in learner.terms.values()),
+            (learner, "_step", "backward"),
+            (learner._optimizer, "step", "optimizer"),
+            (memory, "refresh", "refresh"),
+            (memory, "insert", "insert"),
+        ):
+            setattr(owner, name, self._timed(getattr(owner, name), phase))
+
+    def _timed(self, work: Callable[..., Any], phase: str) -> Callable[..., Any]:
+        def run(*args: Any, **options: Any) -> Any:
+            self._switch(phase)
+            try:
+                return work(*args, **options)
+            finally:
+                self._switch(None)
+
+        return run
+
+    def _switch(self, phase: str | None) -> None:
+        """Begin a phase inside the current one, or end the current one."""
+        now = time.perf_counter()
+        if self._running:
+            self.seconds[self._running[-1]] += now - self._since
+        self._since = now
+        if phase is None:
+            self._running.pop()
+        else:
+            self._running.append(phase)
