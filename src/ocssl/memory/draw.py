@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ocssl.memory.context import Context
+from ocssl.memory.smallest import smallest
 from ocssl.memory.store import RULES, Store
 from ocssl.registry import Registry
 from ocssl.settings import Positive, Share, Size, Weight
@@ -149,4 +150,4 @@ def first_to_finish(store: Store, logits: Tensor | None, n: int, generator: torc
         times.copy_(torch.empty(len(times), dtype=times.dtype).exponential_(generator=generator))
     if logits is not None:
         times.log_().sub_(logits)  # in logarithms, so that no weight is too small or too large
-    return times.topk(n, largest=False).indices
+    return smallest(times, n)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ocssl.memory.context import Context
+from ocssl.memory.smallest import up_to_nth
 from ocssl.memory.store import RULES, Store
 from ocssl.registry import Registry
 
@@ -150,8 +151,7 @@ def lowest(values: Tensor, born: Tensor, n: int) -> Tensor:
     """Indices of the n lowest values, lowest first; of equal values the older comes first."""
     if n == 0:
         return torch.empty(0, dtype=torch.int64, device=values.device)
-    threshold = values.topk(n, largest=False, sorted=False).values.max()
-    pool = (values <= threshold).nonzero()[:, 0]  # n of them, more only where the threshold is shared
+    pool = up_to_nth(values, n)  # n of them, more only where values are equal
     return pool[_by_score_then_age(values[pool], born[pool])[:n]]
 
 
