@@ -196,17 +196,19 @@ class Learner:
 
     def _info(self, history: list[dict[str, Tensor]], out: Output) -> Info:
         keys = dict.fromkeys(key for step in history for key in step)  # a term may have more to show in some steps
-        mean = {key: float(torch.stack([step[key] for step in history if key in step]).mean()) for key in keys}
+        told = {key: torch.stack([step[key] for step in history if key in step]).mean() for key in keys}
         features = out.features[0].detach().float()
-        alone = len(features) < FEW  # too few to speak of directions
+        if len(features) >= FEW:  # else too few to speak of directions
+            told |= {"spread": spread(features), "rank": effective_rank(features)}
+        numbers = dict(zip(told, torch.stack([x.double() for x in told.values()]).tolist(), strict=True))  # one wait
         return Info(
-            loss=mean.pop("loss"),
-            ssl=mean.pop("ssl"),
+            loss=numbers.pop("loss"),
+            ssl=numbers.pop("ssl"),
             steps=self.steps,
             seen=self.seen,
-            spread=math.nan if alone else float(spread(features)),
-            rank=math.nan if alone else float(effective_rank(features)),
-            terms=mean,
+            spread=numbers.pop("spread", math.nan),
+            rank=numbers.pop("rank", math.nan),
+            terms=numbers,
         )
 
     @property

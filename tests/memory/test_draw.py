@@ -32,7 +32,7 @@ def store_with(draws: list[int] | Tensor, losses: list[float] | None = None) -> 
     store = Store(len(counts), (3, 1, 1))
     loss = torch.tensor(losses) if losses else torch.zeros(len(counts))
     rows = {"draws": counts, "loss": loss, "born": torch.arange(len(counts))}
-    store.write(torch.arange(len(counts)), rows)
+    store.write(store.extend(len(counts)), rows)
     return store
 
 
@@ -232,7 +232,7 @@ def test_the_memory_hands_out_weights_as_they_were_before_the_draw_was_counted()
 def store_of_pixels(pixels: list[int]) -> Store:
     store = Store(len(pixels), (3, 1, 1))
     images = torch.tensor(pixels, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 1, 1)
-    store.write(torch.arange(len(pixels)), {"image": images, "born": torch.arange(len(pixels))})
+    store.write(store.extend(len(pixels)), {"image": images, "born": torch.arange(len(pixels))})
     return store
 
 

@@ -119,7 +119,7 @@ def test_a_small_memory_has_fewer_and_smaller_parts(stored: int, sizes: list[int
 def full(memory: Memory, scores: list[float]) -> dict[str, Tensor]:
     """A full memory with these scores, and one arriving row a slot that is novel and scores 0."""
     n = len(scores)
-    memory.store.write(torch.arange(n), {"score": torch.tensor(scores), "born": torch.arange(n)})
+    memory.store.write(memory.store.extend(n), {"score": torch.tensor(scores), "born": torch.arange(n)})
     return {"score": torch.zeros(n), "novel": torch.ones(n, dtype=torch.bool)}
 
 

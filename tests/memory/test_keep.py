@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ocssl.memory import DRAWS, KEEPS, Keep, Memory, Store
-from ocssl.memory.keep import lowest
+from ocssl.memory.keep import _by_score_then_age, lowest
 
 
 class Colours:
@@ -304,3 +304,12 @@ def test_lowest_is_a_stable_sort(values: list[int], n: int, seed: int) -> None:
     born = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed))
     expected = sorted(range(len(values)), key=lambda i: (values[i], int(born[i])))[:n]
     assert lowest(torch.tensor(values).float(), born, n).tolist() == expected
+
+
+def test_the_lowest_are_the_same_by_sorting_all_as_on_a_device() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        values = torch.randint(0, 6, (40,), generator=generator).float()
+        born = torch.randperm(40, generator=generator)
+        here = lowest(values, born, 9)
+        assert here.tolist() == _by_score_then_age(values, born)[:9].tolist()

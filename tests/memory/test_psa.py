@@ -133,7 +133,7 @@ def test_which_points_stay_does_not_depend_on_scale_or_on_the_order_of_the_axes(
 
 def memory_of(features: Tensor, born: Tensor) -> Memory:
     store = Store(len(features), (3, 1, 1), {"feature": features.shape[1]})
-    store.write(torch.arange(len(features)), {"feature": features, "born": born, "id": born})
+    store.write(store.extend(len(features)), {"feature": features, "born": born, "id": born})
     memory = Memory(store, KEEPS.build("psa"), DRAWS.build("uniform"), torch.Generator().manual_seed(0))
     memory.seen = int(born.max()) + 1
     return memory

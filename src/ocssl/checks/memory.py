@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ocssl.checks.contract import global_randomness_untouched, maker, require
 from ocssl.memory import DRAWS, KEEPS, Draw, Keep, Memory, Store
-from ocssl.memory.keep import REFUSED
+from ocssl.memory.store import REFUSED
 
 DIMENSION = 6
 

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ocssl.devices import send
 from ocssl.memory.context import Context
 from ocssl.memory.smallest import smallest
 from ocssl.memory.store import RULES, Store
@@ -116,8 +117,8 @@ class Per(Draw):
     def weigh(self, store: Store, slots: Tensor) -> Tensor:
         if not self.importance or not len(slots):
             return super().weigh(store, slots)
-        arrivals = int(store["born"].max()) + 1
-        risen = min(1.0, arrivals / self.anneal) if self.anneal else 0.0
+        arrivals = store["born"].max() + 1
+        risen = (arrivals.double() / self.anneal).clamp_max(1) if self.anneal else 0.0
         beta = self.beta + (1 - self.beta) * risen
         logits = self._logits(store)
         return (beta * (logits.min() - logits[slots])).exp().float()  # N and the sum of all P cancel out
@@ -126,7 +127,7 @@ class Per(Draw):
         """log P of each slot, up to a constant."""
         losses = store.scratch(0).copy_(store["loss"])
         if len(losses):
-            losses[store["draws"] == 0] = losses.max()
+            losses.masked_fill_(store["draws"] == 0, losses.max())
         if self.mode == "softmax":
             return min_max(losses, out=losses)
         return losses.sub_(-1.0 if self.low is None else self.low).add_(LEAST).clamp_min_(LEAST).log_().mul_(self.alpha)
@@ -147,7 +148,7 @@ def first_to_finish(store: Store, logits: Tensor | None, n: int, generator: torc
     if generator.device == times.device:
         times.exponential_(generator=generator)
     else:  # the same numbers on every device
-        times.copy_(torch.empty(len(times), dtype=times.dtype).exponential_(generator=generator))
+        times.copy_(send(torch.empty(len(times), dtype=times.dtype).exponential_(generator=generator), times.device))
     if logits is not None:
         times.log_().sub_(logits)  # in logarithms, so that no weight is too small or too large
     return smallest(times, n)

@@ -12,8 +12,8 @@ from torch import Tensor
 from ocssl.errors import OcsslError
 from ocssl.memory.context import Context
 from ocssl.memory.draw import first_to_finish
-from ocssl.memory.keep import KEEPS, REFUSED, Keep
-from ocssl.memory.store import Store
+from ocssl.memory.keep import KEEPS, Keep
+from ocssl.memory.store import REFUSED, Store
 from ocssl.settings import Size
 
 FIRST = 0.1  # score of samples that meet an empty memory

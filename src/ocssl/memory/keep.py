@@ -14,12 +14,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ocssl.devices import send
 from ocssl.memory.context import Context
 from ocssl.memory.smallest import up_to_nth
-from ocssl.memory.store import RULES, Store
+from ocssl.memory.store import REFUSED, RULES, Store
 from ocssl.registry import Registry
-
-REFUSED = -1
 
 
 class Keep:
@@ -129,7 +128,7 @@ def _below_the_highest(losses: Tensor, chance: Tensor) -> Tensor:
 
 def _uniform(born: Tensor, generator: torch.Generator) -> Tensor:
     """A number in [0, 1) for each arriving sample, the same on every device."""
-    return torch.rand(len(born), generator=generator, dtype=torch.float64).to(born.device)
+    return send(torch.rand(len(born), generator=generator, dtype=torch.float64), born.device)
 
 
 def _replace_lowest(store: Store, stored: Tensor, arriving: Tensor, born: Tensor) -> Tensor:
@@ -138,19 +137,19 @@ def _replace_lowest(store: Store, stored: Tensor, arriving: Tensor, born: Tensor
     victims = lowest(stored, store["born"], min(n, len(stored)))  # [<= n] slots, lowest score first
     scores = torch.cat([stored[victims], arriving])
     ages = torch.cat([store["born"][victims], born])
-    losers = _by_score_then_age(scores, ages)[:n]
-    freed = victims[losers[losers < len(victims)]]
-    stays = torch.ones(n, dtype=torch.bool, device=arriving.device)
-    stays[losers[losers >= len(victims)] - len(victims)] = False
-    slots = torch.full((n,), REFUSED, dtype=torch.int64, device=arriving.device)
-    slots[stays] = freed
-    return slots
+    loses = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+    loses[_by_score_then_age(scores, ages)[:n]] = True
+    stays = ~loses[len(victims) :]
+    freed = victims[(stays.cumsum(0) - 1).clamp_min(0)]  # the k-th that stays takes the k-th that goes
+    return torch.where(stays, freed, REFUSED)
 
 
 def lowest(values: Tensor, born: Tensor, n: int) -> Tensor:
     """Indices of the n lowest values, lowest first; of equal values the older comes first."""
     if n == 0:
         return torch.empty(0, dtype=torch.int64, device=values.device)
+    if values.device.type != "cpu":  # sorting all is quicker than asking the device how many values are equal
+        return _by_score_then_age(values, born)[:n]
     pool = up_to_nth(values, n)  # n of them, more only where values are equal
     return pool[_by_score_then_age(values[pool], born[pool])[:n]]
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from ocssl.angles import unit
 from ocssl.memory.context import Context
 from ocssl.memory.draw import Draw
-from ocssl.memory.keep import REFUSED, Keep, lowest
-from ocssl.memory.store import Store
+from ocssl.memory.keep import Keep, lowest
+from ocssl.memory.store import REFUSED, Store
 
 Statistics = Mapping[str, Tensor]  # column name -> one row a sample, detached
 
@@ -95,8 +95,9 @@ class Memory:
         rows |= self.keep_rule.annotate(self.store, rows, self.generator, context)
         self.seen += n
         free = min(n, self.store.capacity - len(self))
-        filling = torch.arange(len(self), len(self) + free, device=ids.device)
-        self._write(filling, {name: column[:free] for name, column in rows.items()})
+        filling = self.store.extend(free)
+        if free:
+            self._write(filling, {name: column[:free] for name, column in rows.items()})
         if free == n:
             return filling
         if self.store.capacity == 0:
@@ -104,8 +105,7 @@ class Memory:
         late = {name: column[free:] for name, column in rows.items()}
         arriving = {name: column for name, column in late.items() if name != "image"}  # rules never see pixels
         slots = self.keep_rule.place(self.store, arriving, self.generator)
-        kept = slots != REFUSED
-        self._write(slots[kept], {name: column[kept] for name, column in late.items()})
+        self._write(slots, late)
         return torch.cat([torch.where(torch.isin(filling, slots), REFUSED, filling), slots])
 
     def _write(self, slots: Tensor, rows: Statistics) -> None:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ocssl.angles import unit
 from ocssl.memory.context import Context
-from ocssl.memory.keep import KEEPS, REFUSED, Keep, lowest
-from ocssl.memory.store import Store
+from ocssl.memory.keep import KEEPS, Keep, lowest
+from ocssl.memory.store import REFUSED, Store
 
 SELF = -2.0  # on the diagonal: lower than any cosine, so that no sample is its own neighbour
 
@@ -44,6 +44,7 @@ class MinRed(Keep):
         return slots
 
     def note(self, store: Store, slots: Tensor) -> None:
+        slots = slots[slots != REFUSED]
         if not len(slots):
             return
         vectors = store["projected"]

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ocssl.memory.keep import KEEPS, REFUSED, Keep
-from ocssl.memory.store import Store
+from ocssl.memory.keep import KEEPS, Keep
+from ocssl.memory.store import REFUSED, Store
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BLOCK = 1024  # points that are looked at together

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+REFUSED = -1  # in place of a slot: the sample is not kept
 RULES: set[str] = set()  # names of keep and draw rules: settings know them by name alone, so none has both
 
 
@@ -15,7 +16,8 @@ class Store:
 
     Every store has `image`, `id`, `born` (arrival number, unique), `draws` (times replayed), `loss` and `angle`;
     `vectors` names further columns, such as the mean feature, with their lengths (0: one number a slot). Indexing gives
-    the filled part as a view.
+    the filled part as a view. Behind the slots lies one row more, which nobody reads: what is written for REFUSED
+    samples goes there, so that nobody has to ask a device how many they are.
     """
 
     def __init__(
@@ -27,16 +29,17 @@ class Store:
     ) -> None:
         self.capacity = capacity
         self.filled = 0
+        rows = capacity + 1
         self._columns = {
-            "image": torch.zeros(capacity, *image_shape, dtype=torch.uint8, device=device),
-            "id": torch.zeros(capacity, dtype=torch.int64, device=device),
-            "born": torch.zeros(capacity, dtype=torch.int64, device=device),
-            "draws": torch.zeros(capacity, dtype=torch.int64, device=device),
-            "loss": torch.zeros(capacity, dtype=torch.float32, device=device),
-            "angle": torch.zeros(capacity, dtype=torch.float32, device=device),
+            "image": torch.zeros(rows, *image_shape, dtype=torch.uint8, device=device),
+            "id": torch.zeros(rows, dtype=torch.int64, device=device),
+            "born": torch.zeros(rows, dtype=torch.int64, device=device),
+            "draws": torch.zeros(rows, dtype=torch.int64, device=device),
+            "loss": torch.zeros(rows, dtype=torch.float32, device=device),
+            "angle": torch.zeros(rows, dtype=torch.float32, device=device),
         }
         for name, length in (vectors or {}).items():
-            shape = (capacity, length) if length else (capacity,)
+            shape = (rows, length) if length else (rows,)
             self._columns[name] = torch.zeros(shape, dtype=torch.float32, device=device)
         self._scratch = torch.zeros(2, capacity, dtype=torch.float64, device=device)
 
@@ -56,10 +59,14 @@ class Store:
         """Working space of one float64 number a filled slot, so that rules allocate nothing; contents are garbage."""
         return self._scratch[row, : self.filled]
 
+    def extend(self, n: int) -> Tensor:
+        """Take the next n free slots into use, and tell which they are; `write` is to follow."""
+        slots = torch.arange(self.filled, self.filled + n, device=self._columns["id"].device)
+        self.filled += n
+        return slots
+
     def write(self, slots: Tensor, rows: Mapping[str, Tensor]) -> None:
-        """Put rows into slots, overwriting what is there; columns that are not given start at zero."""
-        if len(slots):
-            self.filled = max(self.filled, int(slots.max()) + 1)
+        """Put rows into filled slots, or nowhere (REFUSED); columns that are not given start at zero."""
         for name, column in self._columns.items():
             if name in rows:
                 column[slots] = rows[name].detach().to(column)
