@@ -17,7 +17,7 @@ class Made(TorchDispatchMode):
     """
 
     def __init__(self, elements: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.elements = elements
         self.names: list[str] = []  # of the operations, one for each storage
 
@@ -42,7 +42,7 @@ class Made(TorchDispatchMode):
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:

@@ -12,6 +12,7 @@ import cyclopts
 from cyclopts import App, CycloptsError, Parameter, Token
 
 from ocssl import __version__
+from ocssl.allocator import keep_freed_memory
 from ocssl.errors import NonFiniteLoss, OcsslError, nearest
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ app = App(
     help="Online continual self-supervised learning: train an image encoder on a changing stream that is seen once.",
     version=__version__,
     version_flags=["--version"],
+    help_format="plaintext",  # there is no markup in it, and a renderer of markup takes long to import
 )
 
 BAD_INPUT, FAILED = 2, 1
@@ -40,6 +42,7 @@ Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
 def main(words: Sequence[str] | None = None) -> None:
     """Entry point: errors that a user can act on become one sentence on stderr."""
+    keep_freed_memory()
     try:
         status = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:

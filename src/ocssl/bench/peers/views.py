@@ -1,4 +1,5 @@
-"""Views one image at a time with tensor operations, the way torchvision's transforms make them."""
+"""Views one image at a time with tensor operations, the way torchvision's transforms make them: every operation takes
+an image of bytes and gives one back, computing in float32 in between."""
 
 from __future__ import annotations
 
@@ -11,11 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ocssl.settings import ViewSettings
-from ocssl.views import LUMA
 
 
 def one_at_a_time(images: Tensor, settings: ViewSettings, size: int, generator: torch.Generator, views: int) -> Tensor:
-    """Views of every image: uint8 [B, 3, H, W] -> float32 [views, B, 3, size, size]; numbers drawn as they are needed."""
+    """Views of every image: uint8 [B, 3, H, W] -> float32 [views, B, 3, size, size]; numbers are drawn when needed."""
     made = [[view(image, drawn(image, settings, generator), settings, size) for image in images] for _ in range(views)]
     return torch.stack([torch.stack(batch) for batch in made])
 
@@ -65,8 +65,9 @@ def crop(
 def view(image: Tensor, drawn: Drawn, settings: ViewSettings, size: int) -> Tensor:
     """One view: uint8 [3, H, W] -> float32 [3, size, size]."""
     left, top, width, height = drawn.box
-    cut = image[None, :, top : top + height, left : left + width].float() / 255
-    out = F.interpolate(cut, (size, size), mode="bilinear", align_corners=False, antialias=True)[0]
+    cut = image[:, top : top + height, left : left + width]
+    resized = F.interpolate(cut[None].float(), (size, size), mode="bilinear", align_corners=False, antialias=True)[0]
+    out = resized.round().to(torch.uint8)
     if drawn.flip:
         out = out.flip(-1)
     if drawn.factors:
@@ -75,37 +76,43 @@ def view(image: Tensor, drawn: Drawn, settings: ViewSettings, size: int) -> Tens
     if drawn.gray:
         out = grey(out).expand(3, -1, -1)
     mean, std = torch.tensor(settings.mean)[:, None, None], torch.tensor(settings.std)[:, None, None]
-    return (out - mean) / std
+    return (out.float() / 255 - mean) / std
 
 
-def grey(view: Tensor) -> Tensor:
-    """Luminance: [3, H, W] -> [1, H, W]."""
-    return (view * LUMA[:, None, None]).sum(0, keepdim=True)
+def grey(image: Tensor) -> Tensor:
+    """Luminance: uint8 [3, H, W] -> [1, H, W]."""
+    r, g, b = image.unbind(0)
+    return (0.299 * r + 0.587 * g + 0.114 * b).to(image.dtype)[None]
 
 
-def brightness(view: Tensor, factor: float) -> Tensor:
-    return (view * factor).clamp(0, 1)
+def blend(image: Tensor, other: Tensor, share: float) -> Tensor:
+    return (share * image + (1 - share) * other).clamp(0, 255).to(image.dtype)
 
 
-def contrast(view: Tensor, factor: float) -> Tensor:
-    mean = grey(view).mean()
-    return (factor * view + (1 - factor) * mean).clamp(0, 1)
+def brightness(image: Tensor, factor: float) -> Tensor:
+    return blend(image, torch.zeros_like(image), factor)
 
 
-def saturation(view: Tensor, factor: float) -> Tensor:
-    return (factor * view + (1 - factor) * grey(view)).clamp(0, 1)
+def contrast(image: Tensor, factor: float) -> Tensor:
+    return blend(image, grey(image).float().mean((-3, -2, -1), keepdim=True), factor)
 
 
-def hue(view: Tensor, turn: float) -> Tensor:
+def saturation(image: Tensor, factor: float) -> Tensor:
+    return blend(image, grey(image), factor)
+
+
+def hue(image: Tensor, turn: float) -> Tensor:
     """Through hue, saturation and value, and back."""
-    value, _ = view.max(0)
-    chroma = value - view.min(0)[0]
-    r, g, b = view
+    colours = image.float() / 255
+    value, _ = colours.max(0)
+    chroma = value - colours.min(0)[0]
+    r, g, b = colours
     safe = torch.where(chroma == 0, 1.0, chroma)
     angle = torch.where(value == r, (g - b) / safe, torch.where(value == g, 2 + (b - r) / safe, 4 + (r - g) / safe))
     angle = (angle / 6 + turn) % 1.0
     sectors = (torch.tensor([5.0, 3.0, 1.0])[:, None, None] + 6 * angle) % 6
-    return value - chroma * torch.minimum(sectors, 4 - sectors).clamp(0, 1)
+    turned = value - chroma * torch.minimum(sectors, 4 - sectors).clamp(0, 1)
+    return (turned * 255).round().to(image.dtype)
 
 
 OPERATIONS = (brightness, contrast, saturation, hue)
