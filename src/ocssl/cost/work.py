@@ -1,0 +1,198 @@
+"""The work of a run, from its settings alone: floating-point operations, bytes moved, layer calls, bytes resident.
+
+A layer's work for one row is known from its shape (`shapes.py`), the rows that pass through it in a stream minibatch
+from a trial (`passes.py`); a run is so many minibatches, evaluations and checkpoints (`images.py`). What is moved is
+counted by the simple rules that stand below in capitals, and everything else is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+
+from ocssl.cost.images import Images
+from ocssl.cost.passes import passes_of
+from ocssl.cost.shapes import FLOAT, Layer, shape_of
+from ocssl.evaluate.features import AT_ONCE
+from ocssl.evaluate.samples import IMAGES_AT_ONCE
+from ocssl.runs.config import RunSettings
+from ocssl.settings import EvaluateSettings, LearnerSettings, ScheduleSettings
+from ocssl.streams.benchmark import parse_name
+
+# How often something is written or read.
+OUTPUT_TOUCHES = 6  # a layer's output, a pass: by the layer, twice and once more by batch norm, by ReLU, by the next
+VIEW_TOUCHES = 48  # a pixel of a view: interpolated, coloured, clamped, laid out
+WEIGHT_TOUCHES = 6  # a weight, a step: gradient, momentum and weight, read and written
+SLOT_SCANS = 12  # a number of the memory's statistics, a step: races, ranks, refreshing
+SAVED_TOUCHES = 40  # a byte of a checkpoint: packed, hashed, written, synchronised
+
+HELD = ("cifar100", "synthetic")  # benchmarks whose images all lie in memory; the others' are read on the way
+KEPT = 2  # copies of a layer's output that wait for the backward pass: before batch norm, after ReLU
+PROBE_EPOCHS = 50  # of the linear probe, which stops early; 100 at most
+PROBE_BATCH = 256
+PROBE_CALLS = 1  # a batch of the probe costs as much as so many layer calls, beside its work
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a machine is asked to do."""
+
+    forward: float = 0.0  # floating-point operations of forward passes and other products
+    backward: float = 0.0  # of backward passes
+    bytes: float = 0.0  # moved between memory and processor
+    calls: float = 0.0  # of layers
+
+    @property
+    def flops(self) -> float:
+        return self.forward + self.backward
+
+    def __add__(self, other: Load) -> Load:
+        return Load(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __mul__(self, times: float) -> Load:
+        return Load(*(times * value for value in astuple(self)))
+
+
+def minibatch_load(settings: LearnerSettings, image_size: int) -> Load:
+    """One stream minibatch, all its optimizer steps, with a full memory."""
+    shape, passes = shape_of(settings, image_size), passes_of(settings)
+    layers, both = shape.layers, passes.forward + passes.backward
+    moved = OUTPUT_TOUCHES * sum(layers[name].bytes * rows for name, rows in both.items())
+    moved += passes.views * view_bytes(image_size)
+    moved += passes.steps * (WEIGHT_TOUCHES * shape.weights + SLOT_SCANS * 8 * shape.slots)
+    return Load(
+        forward=passes.other + sum(layers[name].flops * rows for name, rows in passes.forward.items()),
+        backward=sum(layers[name].flops * rows for name, rows in passes.backward.items()),
+        bytes=moved,
+        calls=passes.calls,
+    )
+
+
+def training_load(settings: LearnerSettings, image_size: int, minibatches: int) -> Load:
+    """The first minibatches of a stream, whose memory is empty in the beginning."""
+    one, share = minibatch_load(settings, image_size), fullness(settings, minibatches)
+    return Load(one.forward * share, one.backward * share, one.bytes * share, one.calls) * minibatches
+
+
+def view_bytes(image_size: int) -> float:
+    """Moved to make one view."""
+    return VIEW_TOUCHES * FLOAT * 3 * image_size**2
+
+
+def encode_load(layers: Iterable[Layer], rows: int, at_once: int) -> Load:
+    """Rows through layers forwards, so many at a time."""
+    layers = list(layers)
+    return Load(
+        forward=rows * sum(layer.flops for layer in layers),
+        bytes=rows * OUTPUT_TOUCHES * sum(layer.bytes for layer in layers),
+        calls=len(layers) * math.ceil(rows / at_once),
+    )
+
+
+def evaluation_load(settings: RunSettings, images: Images) -> dict[str, Load]:
+    """One evaluation, by its parts: encoding, probe, latent."""
+    options, size = settings.evaluate, settings.stream.image_size
+    shape = shape_of(settings.learner(), size)
+    encoder, projector = shape.encoder().values(), shape.projector().values()
+    parts = {"encoding": Load(), "probe": Load(), "latent": Load()}
+    if images.classes:
+        parts["encoding"] = encode_load(encoder, images.train + images.val + images.test, AT_ONCE)
+        parts["probe"] = probe_load(options, images, shape.dimension)
+        if options.per_task:  # as many samples in all, each among the classes of its task alone
+            tasks = len(images.experiences)
+            parts["probe"] += probe_load(options, images, shape.dimension, tasks)
+    rows = min(options.latent_samples, images.train) * options.latent_views
+    parts["latent"] = encode_load([*encoder, *projector], rows, IMAGES_AT_ONCE * options.latent_views)
+    parts["latent"] += Load(bytes=rows * view_bytes(size))
+    if shape.features:
+        parts["latent"] += Load(forward=2.0 * shape.slots**2 * shape.dimension)  # Overlap of what the memory stores
+    return parts
+
+
+def probe_load(options: EvaluateSettings, images: Images, dimension: int, tasks: int = 1) -> Load:
+    """One probe of all classes, or one of each task's."""
+    n, classes, d = images.train, math.ceil(images.classes / tasks), dimension + 1
+    scored = images.val + images.test
+    if options.probe == "ridge":  # in float64: twice the work
+        return Load(forward=2 * tasks * (2 * n / tasks * d * d + d**3 / 3) + 2 * scored * d * classes, calls=4 * tasks)
+    if options.probe == "knn":
+        return Load(forward=2 * scored * n / tasks * d, bytes=8 * scored * n / tasks, calls=4 * tasks)
+    batches = PROBE_EPOCHS * tasks * math.ceil(n / tasks / PROBE_BATCH)
+    return Load(
+        forward=PROBE_EPOCHS * 2 * (2 * n + images.val) * d * classes,
+        bytes=PROBE_EPOCHS * 3 * n * d * FLOAT + batches * 10 * classes * d * FLOAT,
+        calls=PROBE_CALLS * batches,
+    )
+
+
+def run_load(settings: RunSettings, images: Images) -> dict[str, Load]:
+    """A whole run by its parts: training, encoding, probe, latent, saving."""
+    ends = images.minibatches(settings)
+    total = ends[-1] if ends else 0
+    evaluations = evaluation_count(settings, ends)
+    training = training_load(settings.learner(), settings.stream.image_size, total)
+    parts = {name: load * evaluations for name, load in evaluation_load(settings, images).items()}
+    shape = shape_of(settings.learner(), settings.stream.image_size)
+    state = shape.weights + shape.trained + shape.slots * shape.slot
+    saved = state * math.ceil(total / settings.checkpoint.every)
+    if settings.checkpoint.snapshots:
+        saved += evaluations * shape.weights
+    return {"training": training, **parts, "saving": Load(bytes=SAVED_TOUCHES * saved)}
+
+
+def evaluation_count(settings: RunSettings, ends: list[int]) -> int:
+    """How often the encoder is evaluated, `ends` being the minibatches after which experiences end."""
+    options, total = settings.evaluate, ends[-1] if ends else 0
+    return int(options.start) + (math.ceil(total / options.every) if options.every else len(ends))
+
+
+def fullness(settings: LearnerSettings, minibatches: int) -> float:
+    """Rows of a run's batches beside those with a full memory: below 1 while there is little to replay."""
+    schedule, capacity = settings.schedule, settings.memory.capacity
+    full = [_rows(schedule, p, capacity) for p in range(schedule.passes)]
+    missing = 0
+    for number in range(minibatches):
+        before = number * schedule.stream_batch
+        stored = [
+            min(capacity, before + (schedule.stream_batch if _admitted(schedule, p) else 0)) for p in range(len(full))
+        ]
+        now = [_rows(schedule, p, there) for p, there in enumerate(stored)]
+        if now == full:
+            break
+        missing += sum(full) - sum(now)
+    return 1 - missing / (minibatches * sum(full)) if minibatches else 1.0
+
+
+def _admitted(schedule: ScheduleSettings, p: int) -> bool:
+    """Whether the stream minibatch itself is in the memory when pass p draws."""
+    return schedule.admit == "before" or (schedule.admit == "first" and p > 0)
+
+
+def _rows(schedule: ScheduleSettings, p: int, stored: int) -> int:
+    """Samples of a batch in pass p, as `Learner` and `Join` choose them."""
+    has_stream = schedule.stream_in == "all" or (schedule.stream_in == "first" and p == 0) or not stored
+    fresh = min(schedule.stream_batch, schedule.batch) if has_stream else 0
+    wanted = 0 if schedule.mix else schedule.batch - fresh
+    waits = schedule.short == "wait" and fresh > 0 and stored <= wanted
+    return fresh + (0 if waits else min(wanted, stored))
+
+
+def activation_bytes(settings: LearnerSettings, image_size: int) -> float:
+    """What a step keeps for its backward pass."""
+    layers, passes = shape_of(settings, image_size).layers, passes_of(settings)
+    return KEPT * sum(layers[name].bytes * rows for name, rows in passes.kept.items()) / max(1, passes.steps)
+
+
+def resident_bytes(settings: RunSettings, images: Images) -> dict[str, float]:
+    """What stays in memory, and the most that a step adds to it; without the interpreter and PyTorch themselves."""
+    size = settings.stream.image_size
+    shape = shape_of(settings.learner(), size)
+    held = images.train + images.val + images.test if parse_name(settings.benchmark)[0] in HELD else 0
+    return {
+        "network": float(shape.weights),
+        "optimizer": 2.0 * shape.trained,  # gradients and momentum
+        "memory": float(shape.slots * shape.slot),
+        "activations": activation_bytes(settings.learner(), size),
+        "images": float(held * 3 * size**2),
+    }
