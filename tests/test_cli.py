@@ -127,6 +127,7 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
         if not name.startswith("-")
     }
     assert flags == {
+        "bench": _flags("compare output quick threads"),
         "demo": ["--out", "--seed"],
         "diagnose": _flags("checkpoint data on output quiet samples times views workers"),
         "evaluate": _flags("checkpoint data output per-task probe probe-compat quiet workers"),

@@ -66,6 +66,7 @@ def test_a_phase_that_fails_is_ended() -> None:
 
 def test_step_rows_have_figures_and_their_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(step.WHOLE, (2, 8), 1.25)
+    monkeypatch.setitem(step.SOLAR, (2, 8), 1.03)
     told = [*step.steps(2, 8, rounds=2), *step.phases(2, 8, rounds=2), *step.layout(2, 8, rounds=2)]
     assert all(math.isfinite(row.value.middle) and row.value.middle > 0 for row in told)
     assert len({row.key for row in told}) == len(told)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ocssl import recipes
+from ocssl.cost.passes import fill
 from ocssl.learner import Learner
 
 ROWS, STREAM = 138, 10  # samples of a step, and how many of them are new
@@ -25,20 +26,6 @@ def ready(method: str, width: int, size: int, **settings: object) -> Learner:
     if learner.settings.schedule.boundaries:
         learner.boundary()
     return learner
-
-
-def fill(learner: Learner) -> None:
-    """Random images with random statistics in every slot, without a step of training."""
-    memory, objective, generator = learner.memory, learner.objective, torch.Generator().manual_seed(1)
-    n, size = memory.store.capacity, learner.image_size
-    rows = {
-        "loss": torch.rand(n, generator=generator) - 1,
-        "angle": torch.rand(n, generator=generator),
-        "feature": torch.randn(n, objective.dimension, generator=generator),
-        "projected": torch.randn(n, objective.projection, generator=generator),
-    }
-    images = noise(n, size, generator)
-    memory.insert(images, torch.arange(n), rows, learner._context(images[:STREAM]))
 
 
 def noise(n: int, size: int, generator: torch.Generator) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -15,15 +15,15 @@ from ocssl.phases import PHASES, PhaseClock
 
 SLIM, FULL = (16, 16), (64, 32)  # width of ResNet-18, pixels of a side
 WHOLE = {SLIM: 1.25, FULL: 1.08}  # how much longer than the bare network a whole step may take
-SOLAR = 1.03  # how much longer than a FIFO step one of SOLAR may take
+SOLAR = {SLIM: 1.03}  # how much longer than a FIFO step one of SOLAR may take: where the network costs least
 
 
 def rows(effort: Effort) -> Iterator[Row]:
-    yield from steps(*SLIM, rounds=effort.rounds(60, 20))
+    yield from steps(*SLIM, rounds=effort.rounds(150, 20))
     yield from phases(*SLIM, rounds=effort.rounds(40, 10))
     yield from layout(*SLIM, rounds=effort.rounds(12, 4))
     if not effort.quick:
-        yield from steps(*FULL, rounds=4)
+        yield from steps(*FULL, rounds=6)
         yield from phases(*FULL, rounds=2)
         yield from layout(*FULL, rounds=2)
 
@@ -41,13 +41,16 @@ def steps(width: int, size: int, rounds: int) -> Iterator[Row]:
         rounds,
         warmup=3 if width < FULL[0] else 1,
     )
-    limit = WHOLE.get((width, size))
-    yield Row("step", f"solar / er-fifo, {shape}", ratio(times, "solar", "er-fifo"), "x", Bar(SOLAR))
+    yield Row("step", f"solar / er-fifo, {shape}", ratio(times, "solar", "er-fifo"), "x", bar(SOLAR, width, size))
     for name in ("er-fifo", "solar"):
-        bar = Bar(limit) if limit else None
-        yield Row("step", f"{name} / bare network, {shape}", ratio(times, name, "bare"), "x", bar)
+        told = ratio(times, name, "bare")
+        yield Row("step", f"{name} / bare network, {shape}", told, "x", bar(WHOLE, width, size))
     for name, seconds in times.items():
         yield Row("step", f"{name}, {shape}", spread([1000 * s for s in seconds]), "ms")
+
+
+def bar(limits: Mapping[tuple[int, int], float], width: int, size: int) -> Bar | None:
+    return Bar(limits[width, size]) if (width, size) in limits else None
 
 
 def bare(learner: Learner) -> Work:
