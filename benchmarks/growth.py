@@ -198,7 +198,8 @@ def panel(x0: int, title: str, label: str, curves: list[Curve]) -> str:
         up = (math.log10(y) - low) / (high - low)
         return x0 + LEFT + across * (WIDE - LEFT - 20), HIGH - BELOW - up * (HIGH - BELOW - 40)
 
-    parts = [f'<text x="{x0 + LEFT}" y="18" font-weight="bold">{title}</text>']
+    names = "".join(f'<tspan dx="12" fill="{colour}">{name}</tspan>' for name, colour, _, _ in curves)
+    parts = [f'<text x="{x0 + LEFT}" y="18"><tspan font-weight="bold">{title}</tspan>{names}</text>']
     for power in range(low, high + 1):
         _, y = place(low_x, 10.0**power)
         parts.append(f'<path d="M{x0 + LEFT} {y:.1f}H{x0 + WIDE - 20}" stroke="#ddd"/>')
@@ -207,14 +208,13 @@ def panel(x0: int, title: str, label: str, curves: list[Curve]) -> str:
         across, _ = place(x, 10.0**low)
         parts.append(f'<text x="{across:.1f}" y="{HIGH - BELOW + 16}" text-anchor="middle">{told(x)}</text>')
     parts.append(f'<text x="{x0 + (LEFT + WIDE - 20) / 2}" y="{HIGH - 10}" text-anchor="middle">{label}</text>')
-    for number, (name, colour, pairs, line) in enumerate(curves):
+    for _, colour, pairs, line in curves:
         places = [place(x, y) for x, y in pairs]
         if line:
             path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
             parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         else:
             parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in places]
-        parts.append(f'<text x="{x0 + LEFT + 8}" y="{36 + 14 * number}" fill="{colour}">{name}</text>')
     return "\n".join(parts)
 
 

@@ -19,7 +19,7 @@ from ocssl import checkpoint
 from ocssl.learner import Learner
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "long_stream.py"
-SMALL = ["--images", "400", "--memory", "60", "--save-every", "50"]
+SMALL = ["--images", "2000", "--memory", "60", "--save-every", "250"]
 KILLER = """
 import os, runpy, signal, sys
 from ocssl.learner import Learner
@@ -59,9 +59,9 @@ def test_a_killed_run_goes_on_to_the_same_end(script: ModuleType, whole: dict, t
     killed = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=120)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     _, facts = checkpoint.read(tmp_path)
-    assert facts["seen"] == 150  # of 200, whose save was cut off
+    assert facts["seen"] == 750  # of 1000, whose save was cut off
     found = script.main([*SMALL, "--folder", str(tmp_path)])
-    assert found["began_at"] == [0, 150]
+    assert found["began_at"] == [0, 750]
     assert found["state"] == whole["state"]
     assert [tenth["images"] for tenth in found["tenths"]] == [tenth["images"] for tenth in whole["tenths"]]
     again = script.main([*SMALL, "--folder", str(tmp_path)])  # nothing is left to do
@@ -70,7 +70,7 @@ def test_a_killed_run_goes_on_to_the_same_end(script: ModuleType, whole: dict, t
 
 
 def test_every_tenth_is_told(whole: dict) -> None:
-    assert [(t["images"], t["steps"]) for t in whole["tenths"]] == [(40 * n, 4) for n in range(1, 11)]
+    assert [(t["images"], t["steps"]) for t in whole["tenths"]] == [(200 * n, 4) for n in range(1, 11)]
     for tenth in whole["tenths"]:
         figures = [*tenth["ms"], *tenth["processor_ms"], tenth["resident_mb"]]
         assert all(math.isfinite(figure) and figure > 0 for figure in figures)
@@ -106,7 +106,7 @@ def test_a_minibatch_depends_on_its_number_alone(script: ModuleType) -> None:
     assert all(torch.equal(a, b) for a, b in zip(forwards, backwards, strict=True))
     assert len({images.numpy().tobytes() for images in forwards}) == 5
     assert not torch.equal(script.Endless(1)[0], forwards[0])
-    assert forwards[0].shape == (10, 3, 8, 8)
+    assert forwards[0].shape == (50, 3, 8, 8)
     assert forwards[0].dtype == torch.uint8
 
 
@@ -133,5 +133,5 @@ def test_sizes_that_do_not_divide_are_refused(script: ModuleType, words: list[st
 
 
 def test_loading_gives_a_learner(script: ModuleType, tmp_path: Path) -> None:
-    script.main(["--images", "100", "--memory", "20", "--folder", str(tmp_path)])
-    assert Learner.load(tmp_path).seen == 100
+    script.main(["--images", "500", "--memory", "20", "--folder", str(tmp_path)])
+    assert Learner.load(tmp_path).seen == 500

@@ -139,10 +139,15 @@ def build_objective(
     return objective
 
 
+def can_compile(device: torch.device) -> bool:
+    """Whether torch.compile has what it needs: a C++ compiler, for the CPU."""
+    compilers = (os.environ.get("CXX", "c++"), "g++", "clang++")
+    return device.type != "cpu" or any(map(shutil.which, compilers))
+
+
 def compile_encoder(objective: Objective, device: torch.device) -> None:
     """Let torch.compile make the encoder's passes, from the first step on."""
-    compilers = (os.environ.get("CXX", "c++"), "g++", "clang++")
-    if device.type == "cpu" and not any(map(shutil.which, compilers)):
+    if not can_compile(device):
         raise SettingError("compute.compile=true needs a C++ compiler, such as g++, which is not installed here.")
     objective.encoder.compile()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
+from ocssl.assembly import can_compile
 from ocssl.bench.learners import ROWS, arriving, noise, ready
 from ocssl.bench.peers.network import in_planes
 from ocssl.bench.rows import Bar, Effort, Row
@@ -23,6 +24,7 @@ def rows(effort: Effort) -> Iterator[Row]:
     yield from phases(*SLIM, rounds=effort.rounds(40, 10))
     yield from layout(*SLIM, rounds=effort.rounds(12, 4))
     if not effort.quick:
+        yield from choices(*SLIM, rounds=20)
         yield from steps(*FULL, rounds=6)
         yield from phases(*FULL, rounds=2)
         yield from layout(*FULL, rounds=2)
@@ -80,6 +82,22 @@ def phases(width: int, size: int, rounds: int) -> Iterator[Row]:
             spent[phase].append(1000 * seconds)
     for phase, times in spent.items():
         yield Row("step", f"solar, {phase}, width {width}, {size} px", spread(times), "ms")
+
+
+def choices(width: int, size: int, rounds: int) -> Iterator[Row]:
+    """What the settings of `compute` give, beside FIFO's step without them; compilation itself is not counted."""
+    ways: dict[str, dict[str, object]] = {"plain": {}, "bfloat16": {"compute.precision": "bfloat16"}}
+    if can_compile(torch.device("cpu")):
+        ways["compiled"] = {"compute.compile": True}
+    learners = {name: ready("er-fifo", width, size, **settings) for name, settings in ways.items()}
+    generator = torch.Generator().manual_seed(0)
+    works: dict[str, Work] = {
+        name: lambda learner=learner: learner.partial_fit(arriving(learner, generator))  # type: ignore[misc]
+        for name, learner in learners.items()
+    }
+    times = interleaved(works, rounds, warmup=3)
+    for name in list(ways)[1:]:
+        yield Row("step", f"{name} / plain, width {width}, {size} px", ratio(times, name, "plain"), "x")
 
 
 def layout(width: int, size: int, rounds: int) -> Iterator[Row]:
