@@ -45,6 +45,7 @@ def rows(effort: Effort) -> Iterator[Row]:
 def cost(name: str, width: int, size: int, rounds: int) -> Iterator[Row]:
     """A method or objective beside FIFO, and beside FIFO with the method's extra passes alone; the memory is full."""
     fifo, other, generator = ready("er-fifo", width, size), ready(name, width, size), torch.Generator().manual_seed(0)
+    rows = batch_rows(other, generator)
     bare = [passes(other, p) for p in INSTEAD.get(name, EXTRA.get(name, []))]
     times = interleaved(
         {
@@ -57,11 +58,21 @@ def cost(name: str, width: int, size: int, rounds: int) -> Iterator[Row]:
     least = [0.0 if name in INSTEAD else seconds for seconds in times["fifo"]]
     times["allowed"] = [a + b for a, b in zip(least, times["extra"], strict=True)]
     shape = f"width {width}, {size} px"
-    yield Row("methods", f"{name}, {shape}", spread([ROWS / s for s in times["other"]]), "images/s")
+    note = f"{rows} images a step"
+    yield Row("methods", f"{name}, {shape}", spread([rows / s for s in times["other"]]), "images/s", note=note)
     yield Row("methods", f"{name} / er-fifo, {shape}", ratio(times, "other", "fifo"), "x")
     if bare:
         told = ratio(times, "other", "allowed")
         yield Row("methods", f"{name} / er-fifo and its extra passes, {shape}", told, "x")
+
+
+def batch_rows(learner: Learner, generator: torch.Generator) -> int:
+    """Images that a step of this learner trains on, seen in one step."""
+    seen: list[int] = []
+    hook = learner.objective.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[1]))
+    learner.partial_fit(arriving(learner, generator))
+    hook.remove()
+    return seen[-1]
 
 
 def passes(of: Learner, shape: Pass) -> Callable[[], None]:

@@ -20,7 +20,7 @@ SOLAR = {SLIM: 1.03}  # how much longer than a FIFO step one of SOLAR may take: 
 
 
 def rows(effort: Effort) -> Iterator[Row]:
-    yield from steps(*SLIM, rounds=effort.rounds(150, 20))
+    yield from steps(*SLIM, rounds=effort.rounds(150, 40))
     yield from phases(*SLIM, rounds=effort.rounds(40, 10))
     yield from layout(*SLIM, rounds=effort.rounds(12, 4))
     if not effort.quick:
