@@ -12,8 +12,8 @@ def keep_freed_memory() -> bool:
     """Keep what tensors give back for those of the next step, instead of returning it to the system.
 
     glibc returns freed memory of some megabytes at once and asks for it anew a moment later; the system then hands it
-    out page by page, each time zeroed, which can take as long as making the views. Peak memory stays what it is.
-    Returns whether the process has glibc and it agreed. For programs, not libraries: it holds for the whole process.
+    out page by page, each time zeroed, which can take as long as making the views. The process stays as large as
+    its peak. Returns whether it has glibc, which agreed. For programs, not libraries: it holds for the whole process.
     """
     if not sys.platform.startswith("linux"):
         return False

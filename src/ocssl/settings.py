@@ -150,7 +150,7 @@ class ViewSettings(Section):
 
 
 class ComputeSettings(Section):
-    """How the encoder's passes are computed in training; heads, losses, terms and evaluation stay as they are."""
+    """How the encoder's passes are computed; heads, losses and terms stay as they are, evaluation in float32."""
 
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",

@@ -18,7 +18,7 @@ from ocssl.bench.rows import Bar, Effort, Row
 from ocssl.bench.table import Table, number
 from ocssl.bench.timing import Spread
 from ocssl.cli import main
-from ocssl.errors import DataError
+from ocssl.errors import DataError, SettingError
 
 
 def row(middle: float, *, low: float | None = None, high: float | None = None, **options: object) -> Row:
@@ -60,7 +60,7 @@ def test_every_part_exists() -> None:
 
 
 def test_an_unknown_part_gets_the_nearest_name() -> None:
-    with pytest.raises(DataError, match="'memmory': did you mean 'memory'"):
+    with pytest.raises(SettingError, match="'memmory': did you mean 'memory'"):
         run.chosen(["memmory"])
 
 
@@ -165,3 +165,29 @@ def test_the_command_compares_with_an_earlier_run(
         main(["bench", "start", "--compare", str(tmp_path / "b.json")])
     assert ended.value.code == 1
     assert "2.000 of before, WORSE" in capsys.readouterr().out
+
+
+def test_figures_are_kept_as_they_come(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """So that neither Ctrl-C nor a place that cannot be written to loses what took minutes."""
+    module = ModuleType("ocssl.bench.start")
+
+    def measured(effort: Effort) -> Iterator[Row]:
+        yield row(1.0)
+        raise KeyboardInterrupt
+
+    module.rows = measured  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ocssl.bench.start", module)
+    with pytest.raises(SystemExit):
+        main(["bench", "start", "-o", str(tmp_path / "b.json")])
+    assert len(json.loads((tmp_path / "b.json").read_text())["rows"]) == 1
+
+
+@pytest.mark.parametrize("words", [["--threads", "-1"], ["-o", "/nowhere/b.json"]])
+def test_what_cannot_be_is_said_before_anything_is_measured(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "measure", lambda *_: pytest.fail("measured"))
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "start", *words])
+    assert ended.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -13,7 +13,7 @@ from typing import Any
 
 from ocssl import __version__
 from ocssl.bench.rows import Effort, Row
-from ocssl.errors import DataError, nearest
+from ocssl.errors import DataError, unknown
 from ocssl.runs.tables import write_json
 
 PARTS = ("start", "step", "methods", "views", "memory", "overlap", "probes", "decode", "resident")
@@ -25,7 +25,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
     """The parts of these names, in their usual order; all if none is named."""
     for name in names:
         if name not in PARTS:
-            raise DataError(f"there is no benchmark part {name!r}: did you mean {nearest(name, PARTS) or PARTS[0]!r}?")
+            raise unknown("benchmark part", name, PARTS)
     return tuple(part for part in PARTS if part in names) if names else PARTS
 
 

@@ -42,20 +42,24 @@ def bench(
         The file of an earlier run on the same machine: each figure is shown beside the one there.
     """
     from ocssl.bench import run
-    from ocssl.bench.rows import Effort
+    from ocssl.bench.rows import Effort, Row
     from ocssl.bench.table import Table
+    from ocssl.settings import whole
 
     names = run.chosen(parts or [])
     baseline = run.load(compare) if compare else None
-    effort = Effort(quick=quick, threads=threads or os.cpu_count() or 1)
+    effort = Effort(quick=quick, threads=whole("--threads", threads, 0, 1024) or os.cpu_count() or 1)
     screen, about = console(), run.machine(effort)
     table = Table(screen, baseline)
     table.head(about)
-    rows = []
+    rows: list[Row] = []
+    if output:
+        run.save(output, about, rows)  # a place that cannot be written to is told before anything is measured
     for row in run.measure(names, effort):
         table.show(row)
         rows.append(row)
+        if output:
+            run.save(output, about, rows)
     if output:
-        run.save(output, about, rows)
         screen.print(f"all figures: {output}", highlight=False, soft_wrap=True)
     return FAILED if table.foot() else 0
