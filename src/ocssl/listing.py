@@ -18,6 +18,10 @@ def names(kind: str) -> dict[str, dict[str, str]]:
         return {"": recipes.methods()}
     if kind == "benchmarks":
         return {"": recipes.benchmarks()}
+    if kind == "experiments":
+        from ocssl.experiments import plan_names, read_plan
+
+        return {"": {name: read_plan(name).title for name in plan_names()}}
     if kind == "rules":
         return {"keep rules (memory.keep)": _lines(KEEPS), "draw rules (memory.draw)": _lines(DRAWS)}
     others: dict[str, Registry[Any]] = {"objectives": OBJECTIVES, "terms": TERMS, "encoders": ENCODERS}

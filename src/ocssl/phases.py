@@ -1,14 +1,18 @@
-"""Where a learner's time goes, phase by phase: its parts are wrapped from outside, so the loop stays as it is."""
+"""Where time goes, phase by phase: a learner's parts are wrapped from outside, so the loop stays as it is."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from ocssl.learner import Learner
 
 PHASES = ("draw", "views", "forward", "terms", "backward", "optimizer", "refresh", "insert", "rest")
+AROUND = ("data", "probe", "save")  # what a run does around its learner
+
+Item = TypeVar("Item")
 
 
 class PhaseClock:
@@ -18,8 +22,8 @@ class PhaseClock:
     device that works behind the program's back the seconds are those of the program, not of the device.
     """
 
-    def __init__(self, learner: Learner) -> None:
-        self.seconds = dict.fromkeys(PHASES, 0.0)
+    def __init__(self, learner: Learner, before: Mapping[str, float] | None = None) -> None:
+        self.seconds = dict.fromkeys((*PHASES, *AROUND), 0.0) | dict(before or {})
         self._running: list[str] = []
         self._since = 0.0
         memory = learner.memory
@@ -36,13 +40,29 @@ class PhaseClock:
         ):
             setattr(owner, name, self._timed(getattr(owner, name), phase))
 
+    @contextmanager
+    def during(self, phase: str) -> Iterator[None]:
+        """Count what is done inside for a phase."""
+        self._switch(phase)
+        try:
+            yield
+        finally:
+            self._switch(None)
+
+    def each(self, phase: str, items: Iterable[Item]) -> Iterator[Item]:
+        """The items, the waiting for each counted for a phase."""
+        source = iter(items)
+        while True:
+            with self.during(phase):
+                item = next(source, None)
+            if item is None:
+                return
+            yield item
+
     def _timed(self, work: Callable[..., Any], phase: str) -> Callable[..., Any]:
         def run(*args: Any, **options: Any) -> Any:
-            self._switch(phase)
-            try:
+            with self.during(phase):
                 return work(*args, **options)
-            finally:
-                self._switch(None)
 
         return run
 

@@ -11,7 +11,7 @@ from ocssl import recipes
 from ocssl.bench import methods, step
 from ocssl.bench.learners import ROWS, arriving, ready
 from ocssl.bench.peers.network import in_planes
-from ocssl.phases import PHASES, PhaseClock
+from ocssl.phases import AROUND, PHASES, PhaseClock
 
 SMALL = {"memory.capacity": 20, "schedule.batch": 12, "encoder.name": "resnet10", "objective.projection": 16}
 
@@ -43,8 +43,9 @@ def test_the_clock_changes_no_bit_and_its_phases_add_up() -> None:
             learner.partial_fit(arriving(learner, generator))
     for a, b in zip(plain.network.state_dict().values(), clocked.network.state_dict().values(), strict=True):
         assert torch.equal(a, b)
-    assert tuple(clock.seconds) == PHASES
-    assert all(seconds > 0 for seconds in clock.seconds.values())
+    assert tuple(clock.seconds) == (*PHASES, *AROUND)
+    assert all(clock.seconds[phase] > 0 for phase in PHASES)
+    assert not any(clock.seconds[phase] for phase in AROUND)
 
 
 def test_a_phase_inside_another_counts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ocssl.context import LearnerContext
+from ocssl.cost.shapes import without_rates
 from ocssl.learner import Learner
 from ocssl.settings import LearnerSettings
 from ocssl.weights import generator_for
@@ -115,7 +116,7 @@ def _small(settings: LearnerSettings, passes: int) -> str:
         "compute": {"precision": "float32", "compile": False},
     }
     parts = {name: getattr(settings, name).model_copy(update=update) for name, update in changed.items()}
-    return settings.model_copy(update=parts).model_dump_json()
+    return without_rates(settings).model_copy(update=parts).model_dump_json()
 
 
 @lru_cache(maxsize=256)

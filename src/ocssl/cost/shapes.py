@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl.assembly import build_memory, build_objective, build_terms
-from ocssl.settings import LearnerSettings
+from ocssl.settings import LearnerSettings, OptimizerSettings, ScheduleSettings, ViewSettings
 from ocssl.weights import evaluating, generator_for
 
 FLOAT = 4  # bytes
@@ -50,7 +50,14 @@ class Shape:
 
 def shape_of(settings: LearnerSettings, image_size: int) -> Shape:
     """The shape of the learner that these settings make."""
-    return _shape_of(settings.model_dump_json(), image_size)
+    alike = without_rates(settings)
+    return _shape_of(alike.model_copy(update={"schedule": ScheduleSettings()}).model_dump_json(), image_size)
+
+
+def without_rates(settings: LearnerSettings) -> LearnerSettings:
+    """The settings without what changes neither shapes nor counts, so that many runs are counted at once."""
+    views = settings.views.model_copy(update={"mean": ViewSettings().mean, "std": ViewSettings().std})
+    return settings.model_copy(update={"optimizer": OptimizerSettings(), "views": views})
 
 
 @lru_cache(maxsize=256)

@@ -14,6 +14,7 @@ from ocssl.evaluate.latent import overlap_count_from
 from ocssl.evaluate.linear import Compat, Task, linear_probe, linear_probes
 from ocssl.evaluate.probes import knn_probe, ridge_probe
 from ocssl.evaluate.samples import measure_samples
+from ocssl.evaluate.spectra import spectrum
 from ocssl.learner import Learner
 from ocssl.settings import EvaluateSettings
 from ocssl.streams import Benchmark
@@ -31,6 +32,7 @@ class Evaluation:
     overlap: float | None  # share of pairs of stream images whose balls meet, encoder space
     online_overlap: float | None = None  # the same of the memory, from its stored statistics alone
     tasks: list[float] | None = None  # accuracy of each task's own probe
+    spectrum: list[float] | None = None  # singular values of stream images' mean features, the largest 1
 
 
 def evaluate(learner: Learner, benchmark: Benchmark, options: EvaluateSettings, seed: int) -> Evaluation:
@@ -42,13 +44,14 @@ def evaluate(learner: Learner, benchmark: Benchmark, options: EvaluateSettings, 
         if options.per_task:
             results = probe_tasks(features, options.probe, options.compat, seed, range(len(benchmark.tasks)))
             tasks = [result.accuracy for result in results]
-    deviation, overlap = None, None
+    deviation, overlap, values = None, None, None
     if options.latent_samples:
         generator = generator_for(seed, "latent")
         chosen = torch.randperm(len(benchmark.train), generator=generator)[: options.latent_samples]
         samples = measure_samples(learner, benchmark.train.subset(chosen), options.latent_views, generator)
         deviation, overlap = samples.deviation, samples.overlap
-    return Evaluation(accuracy, deviation, overlap, online_overlap(learner), tasks)
+        values = spectrum(samples.means).normalised.tolist()
+    return Evaluation(accuracy, deviation, overlap, online_overlap(learner), tasks, values)
 
 
 def probe(features: BenchmarkFeatures, name: str, compat: Compat, seed: int) -> ProbeResult:

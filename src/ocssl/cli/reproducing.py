@@ -1,0 +1,118 @@
+"""The command that makes the paper's tables and figures again: `ocssl reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from ocssl.cli.app import FAILED, Count, Switch, app, complain, console
+from ocssl.errors import SettingError
+
+if TYPE_CHECKING:
+    from ocssl.experiments import Scale
+    from ocssl.settings import DataSettings
+
+
+@app.command
+def reproduce(
+    what: Annotated[list[str], Parameter(negative=())],
+    /,
+    *,
+    scale: Literal["mini", "paper"] = "mini",
+    benchmark: str | None = None,
+    out: Path | None = None,
+    data: Annotated[list[str] | None, Parameter(negative=())] = None,
+    cache: Path | None = None,
+    workers: Count = 0,
+    threads: Count = 1,
+    dry_run: Switch = False,
+    machine: str | None = None,
+) -> int:
+    """Make tables and figures of the paper again, our numbers beside its own.
+
+    Runs that several of them need are run once. Interrupted anywhere, even killed, the same command goes on. Pictures,
+    tables (Markdown, LaTeX, CSV) and runs are written to the output folder.
+
+    Example: ocssl reproduce table2 --scale mini --benchmark synthetic
+
+    Parameters
+    ----------
+    what
+        table1 to table7, figure2 to figure20, or all (see: ocssl list experiments).
+    scale
+        paper: its settings to the letter, for GPUs; mini: one fixed, smaller protocol for a CPU.
+    benchmark
+        Where the mini scale runs everything: cifar100 (the default) or synthetic.
+    out
+        The output folder; by default reproduced/SCALE, with the benchmark's name at the mini scale.
+    data
+        The folder or archive with a benchmark's data; with several benchmarks NAME=PATH, once for each.
+    cache
+        The folder for decoded images; by default the user's cache folder.
+    workers
+        Runs at a time; 0: as many as there are cores.
+    threads
+        Threads of each run.
+    dry_run
+        Only list the runs with their steps, work, memory and estimated time.
+    machine
+        For a dry run: a GPU (such as a100-40gb) instead of this machine, which is measured in about 20 seconds.
+    """
+    from ocssl.experiments import read_scale
+    from ocssl.experiments.plan import chosen
+    from ocssl.settings import whole
+
+    plans, size = chosen(what), read_scale(scale, benchmark)
+    workers, threads = whole("--workers", workers, 0, 4096), whole("--threads", threads, 1, 1024)
+    screen = console()
+    if dry_run:
+        from ocssl.cost import calibrate, gpu
+        from ocssl.experiments.dry import cost_of, dry_table
+
+        rates = gpu(machine) if machine else calibrate()
+        screen.print(dry_table(cost_of(plans, size, rates), size, rates).screen())
+        return 0
+    if machine:
+        raise SettingError("--machine is for --dry-run: runs are made on this machine.")
+
+    from ocssl.experiments.reproduce import reproduce as make
+    from ocssl.experiments.shelf import Shelf
+    from ocssl.runs.stop import stop_on_signals
+
+    wanted = {name for plan in plans for name in size.benchmarks(plan.benchmarks)}
+    place = out or Path("reproduced") / (f"{scale}-{size.benchmark}" if size.benchmark else scale)
+    shelf = Shelf(place, _reading(size, sorted(wanted), data or [], cache))
+    with stop_on_signals() as stop:
+        failures = make(plans, size, shelf, screen, stop, workers, threads)
+    for name, reason in failures.items():
+        complain(f"{name}: {reason}")
+    if stop:
+        again = f"ocssl reproduce {' '.join(what)} --scale {scale}" + (f" --benchmark {benchmark}" if benchmark else "")
+        screen.print(f"stopped and saved; the same command goes on: {again}", highlight=False, soft_wrap=True)
+        return 128 + (stop.signal or 0)
+    return FAILED if failures else 0
+
+
+def _reading(scale: Scale, wanted: list[str], data: list[str], cache: Path | None) -> dict[str, DataSettings]:
+    """Where the images of each benchmark lie, by the words that the user gave."""
+    from ocssl.errors import unknown
+    from ocssl.runs.config import resolve_run
+
+    paths: dict[str, str] = {}
+    for word in data:
+        name, equals, path = word.partition("=")
+        if not equals:
+            if len(wanted) > 1:
+                raise SettingError(f"--data {word!r}: which of {', '.join(wanted)} is it? Say NAME=PATH.")
+            name, path = wanted[0], word
+        if name not in wanted:
+            raise unknown("benchmark", name, wanted)
+        paths[name] = str(Path(path).expanduser().absolute())
+    found = {}
+    for name in wanted:
+        told = {"path": paths.get(name), "cache": str(cache.absolute()) if cache else None}
+        usual = resolve_run("solar", name, 0, {}).data
+        found[name] = usual.model_copy(update={key: value for key, value in told.items() if value is not None})
+    return found

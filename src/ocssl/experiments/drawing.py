@@ -1,0 +1,93 @@
+"""Panels as pictures for print (PNG and PDF), as CSV, and as a short table for the screen."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from ocssl import checkpoint
+from ocssl.experiments.panels import Line, Panel
+from ocssl.experiments.tables import NOTHING, Table, show
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")  # told apart by colour-blind readers
+STYLES = ("-", "--", ":", "-.")
+ACROSS = 3  # panels side by side
+FEW = 6  # values of a line that the screen shows
+MANY = 12  # lines from which on a panel has no legend
+
+
+def draw(panels: Sequence[Panel], title: str, path: Path) -> list[Path]:
+    """Write `path` as .png and .pdf; the same bytes for the same panels."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+    from matplotlib.figure import Figure
+
+    columns = min(ACROSS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(4.2 * columns, 3.4 * rows + 0.4), layout="constrained")
+    figure.suptitle(title, fontsize=10, wrap=True)
+    for number, panel in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        for place, line in enumerate(panel.lines):
+            _plot(axes, line, COLOURS[place % len(COLOURS)], STYLES[place // len(COLOURS) % len(STYLES)])
+        axes.set_title(panel.title, fontsize=9)
+        axes.set_xlabel(panel.x)
+        axes.set_ylabel(panel.y)
+        axes.grid(alpha=0.3)
+        if len(panel.lines) <= MANY:
+            axes.legend(fontsize=7)
+    written = []
+    for suffix, canvas, about in (
+        (".png", FigureCanvasAgg(figure), {"Software": None}),
+        (".pdf", FigureCanvasPdf(figure), {"CreationDate": None, "Creator": None, "Producer": None}),
+    ):
+        packed = io.BytesIO()
+        canvas.print_figure(packed, format=suffix[1:], dpi=150, metadata=about)
+        written.append(path.with_suffix(suffix))
+        checkpoint.replace_file(written[-1], packed.getvalue())
+    return written
+
+
+def _plot(axes: object, line: Line, colour: str, style: str) -> None:
+    known = [
+        (x, y, d) for x, y, d in zip(line.x, line.y, line.deviation, strict=True) if x is not None and y is not None
+    ]
+    if not known:
+        return
+    x, y, deviation = zip(*known, strict=True)
+    axes.plot(x, y, style, color=colour, label=line.name, linewidth=1.3, marker="o" * (len(x) <= FEW))  # type: ignore[attr-defined]
+    if any(deviation):
+        low = [value - (d or 0) for value, d in zip(y, deviation, strict=True)]
+        high = [value + (d or 0) for value, d in zip(y, deviation, strict=True)]
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)  # type: ignore[attr-defined]
+
+
+def numbers(panels: Sequence[Panel]) -> str:
+    """Every point of every line as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["panel", "line", "x axis", "y axis", "x", "mean", "standard deviation"])
+    for panel in panels:
+        for line in panel.lines:
+            for x, y, deviation in zip(line.x, line.y, line.deviation, strict=True):
+                writer.writerow([panel.title, line.name, panel.x, panel.y, x, y, deviation])
+    return text.getvalue()
+
+
+def table_of(panel: Panel, title: str, note: str) -> Table:
+    """A few points of each line of a panel."""
+    longest = max(panel.lines, key=lambda line: len(line.x))
+    last = len(longest.x) - 1
+    places = range(last + 1) if last < FEW else sorted({round(step * last / (FEW - 1)) for step in range(FEW)})
+    headings = [f"{longest.x[place]:g}" for place in places]
+    form = ".1f" if "%" in panel.y else ".3f"
+    rows = []
+    for line in panel.lines:
+        cells = [
+            show(line.y[place], line.deviation[place], form) if place < len(line.y) else NOTHING for place in places
+        ]
+        rows.append([line.name, *cells])
+    return Table(f"{title}\n{panel.title}: {panel.y}", note, ["", *[panel.x] * len(headings)], ["", *headings], rows)

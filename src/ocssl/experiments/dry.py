@@ -1,0 +1,108 @@
+"""What plans would cost: every run with its steps, work, memory and time, before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ocssl.cost import Estimate, Images, Machine, estimate
+from ocssl.cost.images import PUBLISHED
+from ocssl.experiments.plan import Plan, Planned, runs_of
+from ocssl.experiments.scale import PRETRAIN, Scale
+from ocssl.experiments.tables import Table, title_of
+from ocssl.runs.config import RunSettings
+from ocssl.streams.benchmark import parse_name
+
+# Sizes that are only known for certain once the images are there; the plans' costs are counted with these.
+# CLEAR100: 11 time buckets, 100 images of each of 100 classes to learn from and 50 to test on.
+# iNaturalist 2021 mini: 50 images a species, 10 to test on; 152 orders of animals; about 50 taxonomic classes.
+BUCKETS, PER_BUCKET, TEST_BUCKETS = 11, 10_000, 55_000
+ANIMALS, ANIMAL_TESTS, PLANTS, PLANT_TESTS, ORDERS, TAXA = 269_400, 53_880, 213_550, 42_710, 152, 50
+
+
+@dataclass(frozen=True)
+class Costed:
+    """Runs of a plan that differ in nothing but the seed, with the cost of each."""
+
+    plan: Plan
+    runs: list[Planned]
+    new: int  # of them that no plan before asks for
+    cost: Estimate
+
+
+def cost_of(plans: Sequence[Plan], scale: Scale, machine: Machine) -> list[Costed]:
+    """The cost of every group of runs, plan by plan."""
+    known: set[str] = set()
+    found = []
+    for plan in plans:
+        groups: dict[tuple[str, str, str], list[Planned]] = {}
+        for run in runs_of(plan, scale):
+            groups.setdefault((run.row, repr(run.point), run.benchmark), []).append(run)
+        for runs in groups.values():
+            addresses = {run.address for run in runs}
+            cost = estimate(runs[0].settings, machine, images_of(runs[0].settings))
+            found.append(Costed(plan, runs, len(addresses - known), cost))
+            known |= addresses
+    return found
+
+
+def images_of(settings: RunSettings) -> Images:
+    """How many images a run meets, also where a benchmark's size is only known once it is read."""
+    kind, _ = parse_name(settings.benchmark)
+    if kind == "synthetic" or kind in PUBLISHED:
+        return Images.expected(settings)
+    kept = 1 - settings.stream.validation
+    if kind == "clear100":
+        experiences = tuple([round(kept * PER_BUCKET)] * BUCKETS)
+        test, classes = TEST_BUCKETS, 100
+    elif settings.method == PRETRAIN:
+        experiences, test, classes = (round(kept * PLANTS),), PLANT_TESTS, ORDERS
+    else:
+        experiences, test, classes = tuple([round(kept * ANIMALS / TAXA)] * TAXA), ANIMAL_TESTS, ORDERS
+    train = sum(experiences)
+    return Images(experiences[: settings.stream.stop or None], train, round(train / kept) - train, test, classes)
+
+
+def dry_table(costs: Sequence[Costed], scale: Scale, machine: Machine) -> Table:
+    """A line for each group of runs."""
+    rows = []
+    for costed in costs:
+        settings, cost = costed.runs[0].settings, costed.cost
+        omega = settings.terms.get("overlap", {}).get("weight", 0.0)
+        rows.append(
+            [
+                costed.plan.name,
+                costed.runs[0].row,
+                settings.benchmark,
+                f"{len(costed.runs)}" + (f" ({costed.new} new)" if costed.new < len(costed.runs) else ""),
+                f"{cost.steps:,}",
+                f"{settings.optimizer.lr:g}",
+                f"{settings.schedule.passes}",
+                f"{settings.memory.capacity:,}",
+                f"{omega:g}" if omega else "-",
+                f"{cost.flops:.1e}",
+                f"{cost.memory / 2**20:,.0f} MiB",
+                _hours(cost.seconds),
+            ]
+        )
+    heads = ["plan", "row", "benchmark", "runs", "steps", "lr", "passes", "M", "omega", "FLOP", "memory", "time a run"]
+    new = [(costed.new, costed.cost) for costed in costs]
+    total = sum(count for count, _ in new)
+    flops, seconds = (sum(count * getattr(cost, key) for count, cost in new) for key in ("flops", "seconds"))
+    how = "measured rates" if machine.measured else "an assumed utilisation of its data sheet"
+    note = (
+        f"{scale.note} {total} runs in all, {flops:.2e} FLOP, {_hours(seconds)} one after another on {machine.name} "
+        f"(estimate from {how}; reading and decoding images not counted)."
+    )
+    if guessed := sorted({key for costed in costs for key in costed.plan.guessed}):
+        note += f" Values that the paper shows on an axis only, and so are guesses: {', '.join(guessed)}."
+    plans = list({costed.plan.name: costed.plan for costed in costs}.values())
+    title = title_of(plans[0], scale) if len(plans) == 1 else f"{len(plans)} tables and figures ({scale.label})"
+    return Table(title, note, [""] * len(heads), heads, rows)
+
+
+def _hours(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:,.1f} h"

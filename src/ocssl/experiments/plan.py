@@ -1,0 +1,114 @@
+"""Plans: a table or figure of the paper as a small TOML file, and the runs that it needs at a scale."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from ocssl.errors import unknown
+from ocssl.experiments.scale import Scale
+from ocssl.runs.config import RunSettings
+
+ALL = "all"
+FORMAT = 1  # of addresses: raised when the same settings come to mean another result
+RECORD_ONLY = ("data", "checkpoint")  # settings that change no result
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method of a plan, with what is changed about it."""
+
+    name: str
+    method: str
+    set: Mapping[str, Any] = field(default_factory=dict)
+    on: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # further settings on one benchmark
+    init: str | None = None  # the row whose runs it starts from
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table or figure: rows and grid say which runs, `show` what is drawn from them."""
+
+    name: str
+    title: str
+    benchmarks: list[str]
+    rows: list[Row]
+    show: list[dict[str, Any]]
+    seeds: int = 3
+    set: Mapping[str, Any] = field(default_factory=dict)
+    grid: Mapping[str, list[Any]] = field(default_factory=dict)
+    guessed: list[str] = field(default_factory=list)  # settings whose values the paper shows on an axis only
+    alone: bool = False  # one run at a time, since it is time that is measured
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """The points of the grid; one that changes nothing where there is none."""
+        for values in itertools.product(*self.grid.values()):
+            yield dict(zip(self.grid, values, strict=True))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that a plan needs, with its place in the plan. Two with one address are one run."""
+
+    row: str
+    point: dict[str, Any]  # of the plan's grid, in the paper's numbers
+    benchmark: str  # where the plan wants it: at a smaller scale that may not be where it runs
+    settings: RunSettings
+    address: str
+    parent: Planned | None = None  # whose weights it starts from
+
+    @property
+    def folder(self) -> str:
+        """A name for its run folder that says what it is and depends on nothing but its settings."""
+        run = self.settings
+        return f"{run.method}-{run.benchmark}-seed{run.seed}-{self.address[:12]}"
+
+
+def plan_names() -> list[str]:
+    """All plans: tables, then figures, in the paper's order."""
+    found = [f.name.removesuffix(".toml") for f in files(__package__).joinpath("plans").iterdir()]
+    return sorted(found, key=lambda name: (not name.startswith("table"), int(re.sub(r"\D", "", name))))
+
+
+def chosen(words: list[str]) -> list[Plan]:
+    """The plans that a user named; `all` is every one."""
+    names = plan_names() if ALL in words else list(dict.fromkeys(words))
+    return [read_plan(name) for name in names]
+
+
+def read_plan(name: str) -> Plan:
+    """The plan of a table or figure."""
+    known = plan_names()
+    if name not in known:
+        raise unknown("table or figure", name, [*known, ALL])
+    table = tomllib.loads(files(__package__).joinpath("plans", f"{name}.toml").read_text())
+    rows = [Row(**row) for row in table.pop("rows")]
+    return Plan(name, rows=rows, **table)
+
+
+def runs_of(plan: Plan, scale: Scale) -> list[Planned]:
+    """The runs of a plan at a scale, row by row."""
+    runs: list[Planned] = []
+    for row, point, benchmark, seed in itertools.product(
+        plan.rows, plan.points(), scale.benchmarks(plan.benchmarks), range(plan.seeds)
+    ):
+        wanted = {**plan.set, **row.set, **row.on.get(benchmark, {}), **point}
+        settings = scale.resolve(row.method, benchmark, seed, wanted)
+        parent = next((run for run in runs if run.row == row.init and run.settings.seed == seed), None)
+        address = address_of(settings, parent.address if parent else None)
+        runs.append(Planned(row.name, point, benchmark, settings, address, parent))
+    return runs
+
+
+def address_of(settings: RunSettings, parent: str | None = None) -> str:
+    """A name for all that decides a run's result: the same for the same settings, wherever its data lie."""
+    told = settings.model_dump(mode="json", exclude=set(RECORD_ONLY))
+    told["init"] = {"parts": settings.init.parts, "from": parent}
+    return hashlib.sha256(json.dumps([FORMAT, told], sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,87 @@
+"""Where the runs of all plans stand: one folder a run, named by its address, so that plans share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ocssl import checkpoint
+from ocssl.errors import OcsslError, RunFolderError
+from ocssl.experiments.plan import Planned
+from ocssl.runs.config import RunSettings, read_settings, to_toml
+from ocssl.runs.folder import SETTINGS, create, finished
+from ocssl.runs.initial import digest, read_weights
+from ocssl.runs.pool import run_all
+from ocssl.runs.progress import Bars
+from ocssl.runs.stop import Stop
+from ocssl.settings import DataSettings
+
+RUNS = "runs"
+
+
+class Shelf:
+    """Run folders under one folder. `reading` says where the images of a benchmark lie."""
+
+    def __init__(self, out: Path, reading: Mapping[str, DataSettings]) -> None:
+        self.out, self.reading = out, reading
+
+    def folder(self, run: Planned) -> Path:
+        return self.out / RUNS / run.folder
+
+    def folders(self, runs: Iterable[Planned]) -> dict[str, Path]:
+        """The folders of runs by their addresses."""
+        return {run.address: self.folder(run) for run in runs}
+
+    def open(self, runs: Iterable[Planned], bars: Bars, stop: Stop, workers: int, threads: int) -> dict[str, str]:
+        """Bring all runs to their end, those that others start from first; returns what failed."""
+        failures: dict[str, str] = {}
+        waves: dict[int, dict[str, Planned]] = {}
+        for run in runs:
+            waves.setdefault(_generation(run), {})[run.address] = run
+        for _, wave in sorted(waves.items()):
+            if stop:
+                break
+            ready = {}
+            for run in wave.values():
+                try:
+                    ready[run.folder] = self._prepare(run)
+                except OcsslError as error:
+                    failures[run.folder] = str(error)
+            failures |= run_all(ready, bars, stop, workers=workers, threads=threads)
+        return failures
+
+    def _prepare(self, run: Planned) -> Path:
+        """The folder of a run, made where there is none; one that is there must hold this run."""
+        folder, settings = self.folder(run), self._here(run)
+        if not (folder / SETTINGS).exists():
+            create(folder, settings)
+            return folder
+        found = read_settings(folder / SETTINGS)
+        if _result(found) != _result(settings):
+            raise RunFolderError(f"{folder} holds another run than its name says; move it away.")
+        if found != settings and finished(folder) is None:  # its images have been moved
+            checkpoint.replace_file(folder / SETTINGS, to_toml(settings).encode())
+        return folder
+
+    def _here(self, run: Planned) -> RunSettings:
+        """The settings with what belongs to this machine: where images lie, and the weights to start from."""
+        update: dict[str, Any] = {"data": self.reading.get(run.settings.benchmark, run.settings.data)}
+        if run.parent:
+            parent = self.folder(run.parent)
+            if finished(parent) is None:
+                raise OcsslError(f"it starts from {parent}, which has not come to its end.")
+            told = {"path": str(parent.absolute()), "sha256": digest(read_weights(parent))}
+            update["init"] = run.settings.init.model_copy(update=told)
+        return run.settings.model_copy(update=update)
+
+
+def _generation(run: Planned) -> int:
+    return 0 if run.parent is None else 1 + _generation(run.parent)
+
+
+def _result(settings: RunSettings) -> dict[str, Any]:
+    """What decides a run's result."""
+    told = settings.model_dump(mode="json", exclude={"data", "checkpoint"})
+    told["init"].pop("path")
+    return told

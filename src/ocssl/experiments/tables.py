@@ -1,0 +1,181 @@
+"""Tables of the paper: our numbers beside its own, on the screen and as Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from ocssl.experiments.plan import Plan, Row
+from ocssl.experiments.results import Group
+from ocssl.experiments.scale import Scale
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+NAMES = {"cifar100": "CIFAR-100", "imagenet100": "ImageNet-100", "clear100": "CLEAR100", "inat": "iNaturalist"}
+MEASURES = {"final": "Final", "average": "Average", "seconds": "s"}
+ACCURACIES = ("final", "average")
+NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Ready cells under two rows of headings; `note` says what the numbers are."""
+
+    title: str
+    note: str
+    groups: list[str]  # heading above each column, equal neighbours belong together
+    headings: list[str]
+    rows: list[list[str]]
+
+    def screen(self) -> RichTable:
+        from rich.table import Table as RichTable
+
+        table = RichTable(title=self.title, title_justify="left", caption=self.note, caption_justify="left")
+        for place, (group, heading) in enumerate(zip(self.groups, self.headings, strict=True)):
+            table.add_column(f"{group}\n{heading}" if group else heading, justify="right" if place else "left")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def markdown(self) -> str:
+        heads = [f"{group}: {heading}" if group else heading for group, heading in self._heads()]
+        lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *self.rows]
+        body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+        return f"**{self.title}**\n\n{body}\n\n{self.note}\n"
+
+    def latex(self) -> str:
+        spans: list[list[Any]] = []
+        for group in self.groups:
+            if spans and spans[-1][0] == group:
+                spans[-1][1] += 1
+            else:
+                spans.append([group, 1])
+        above = " & ".join(f"\\multicolumn{{{width}}}{{c}}{{{_tex(group)}}}" for group, width in spans)
+        lines = [" & ".join(map(_tex, cells)) + r" \\" for cells in (self.headings, *self.rows)]
+        body = "\n".join([r"\toprule", above + r" \\", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
+        shape = "l" + "r" * (len(self.headings) - 1)
+        return f"% {self.title}. {self.note}\n\\begin{{tabular}}{{{shape}}}\n{body}\n\\end{{tabular}}\n"
+
+    def csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([f"{group} {heading}".strip() for group, heading in self._heads()])
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+    def _heads(self) -> list[tuple[str, str]]:
+        return list(zip(self.groups, self.headings, strict=True))
+
+
+def _tex(text: str) -> str:
+    for plain, written in (("\\", r"\textbackslash "), ("&", r"\&"), ("%", r"\%"), ("_", r"\_"), ("±", r"$\pm$")):
+        text = text.replace(plain, written)
+    return text
+
+
+@cache
+def _paper() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("paper.toml").read_text())
+
+
+def paper_number(plan: str, row: str, benchmark: str, measure: str) -> tuple[float | None, float | None]:
+    """What the paper's table says, with its standard deviation; None where it says nothing."""
+    told = _paper().get(plan, {}).get(row, {}).get(benchmark, {})
+    return told.get(measure), told.get(f"{measure}_std")
+
+
+def show(mean: float | None, deviation: float | None = None, form: str = ".1f") -> str:
+    if mean is None:
+        return NOTHING
+    return f"{mean:{form}}" if deviation is None else f"{mean:{form}} ± {deviation:{form}}"
+
+
+def accuracy_table(plan: Plan, scale: Scale, groups: Sequence[Group], start: str | None = None) -> Table:
+    """Final and Average Accuracy of every row, ours and the paper's; `start` names a row that is only probed."""
+    columns = [(benchmark, measure) for benchmark in scale.benchmarks(plan.benchmarks) for measure in ACCURACIES]
+    rows = [
+        [
+            row.name,
+            *(_ours(plan, row, groups, benchmark, measure, start) for benchmark, measure in columns),
+            *(show(*paper_number(plan.name, row.name, b, measure)) for b in plan.benchmarks for measure in ACCURACIES),
+        ]
+        for row in plan.rows
+    ]
+    ours = [(ours_name(scale, benchmark), MEASURES[measure]) for benchmark, measure in columns]
+    theirs = [(f"paper, {NAMES[benchmark]}", MEASURES[m]) for benchmark in plan.benchmarks for m in ACCURACIES]
+    above, headings = zip(("", ""), *ours, *theirs, strict=True)
+    seeds = "one seed" if plan.seeds == 1 else f"mean ± standard deviation of {plan.seeds} seeds"
+    note = f"{scale.note} Accuracy in per cent, {seeds}."
+    return Table(title_of(plan, scale), note, list(above), list(headings), rows)
+
+
+def _ours(plan: Plan, row: Row, groups: Sequence[Group], benchmark: str, measure: str, start: str | None) -> str:
+    here = [group for group in groups if group.benchmark == benchmark]
+    if row.name == start:  # what the runs that begin with its weights start from
+        group = next((group for group in here if _starts_at(plan, group.row, start)), None)
+        key = "start_accuracy" if measure == "final" else "none"
+    else:
+        group = next((group for group in here if group.row == row.name), None)
+        key = f"{measure}_accuracy"
+    return show(*group.number(lambda result: result.metrics.get(key))) if group else NOTHING
+
+
+def _starts_at(plan: Plan, row: str, start: str) -> bool:
+    return any(other.name == row and other.init == start for other in plan.rows)
+
+
+def time_table(plan: Plan, scale: Scale, groups: Sequence[Group], against: str) -> Table:
+    """Seconds of training, and as a multiple of one row's: ours and the paper's."""
+    seconds = {group.row: group.number(lambda result: result.training_seconds())[0] for group in groups}
+    benchmark = plan.benchmarks[0]
+    reference, told = seconds.get(against), paper_number(plan.name, against, benchmark, "seconds")[0]
+    rows = []
+    for row in plan.rows:
+        own, paper = seconds.get(row.name), paper_number(plan.name, row.name, benchmark, "seconds")[0]
+        times = own / reference if own is not None and reference else None
+        rows.append(
+            [row.name, show(own), show(times, form=".2f"), show(paper, form=".0f"), _ratio(paper, told)],
+        )
+    ours, paper_name = ours_name(scale, scale.benchmarks(plan.benchmarks)[0]), f"paper, {NAMES[benchmark]}"
+    ratio = f"of {against}"
+    return Table(
+        f"{title_of(plan, scale)}: one experience",
+        f"{scale.note} Seconds without probing and saving, one run at a time.",
+        ["", ours, ours, paper_name, paper_name],
+        ["", "s", ratio, "s", ratio],
+        rows,
+    )
+
+
+def _ratio(value: float | None, reference: float | None) -> str:
+    return show(value / reference if value is not None and reference else None, form=".2f")
+
+
+def rules_table(plan: Plan, scale: Scale) -> Table:
+    """Which rules methods go by, as their recipes say, and whether a step stays one forward and backward pass."""
+    from ocssl.memory.draw import DRAWS
+    from ocssl.memory.keep import KEEPS
+
+    rows = []
+    for row in plan.rows:
+        memory = scale.resolve(row.method, scale.benchmarks(plan.benchmarks)[0], 0, row.set).memory
+        asks = KEEPS[memory.keep].asks or DRAWS[memory.draw].asks
+        rows.append([row.name, memory.keep, memory.draw, "no" if asks else "yes"])
+    note = "Scalable: neither rule asks for further passes through the network."
+    return Table(title_of(plan, scale), note, [""] * 4, ["", "keeps", "draws", "scalable"], rows)
+
+
+def title_of(plan: Plan, scale: Scale) -> str:
+    kind, number = plan.name.rstrip("0123456789"), plan.name.lstrip("abcdefghijklmnopqrstuvwxyz")
+    return f"{kind.capitalize()} {number}: {plan.title} ({scale.label})"
+
+
+def ours_name(scale: Scale, benchmark: str) -> str:
+    return f"{scale.label}, {benchmark}" if scale.benchmark else NAMES[benchmark]
