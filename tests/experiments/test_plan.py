@@ -15,41 +15,41 @@ from ocssl.experiments.plan import address_of, chosen
 from ocssl.experiments.tables import paper_number
 from ocssl.runs.config import resolve_run
 
-C, I, L, N = "cifar100", "imagenet100", "clear100", "inat"
+C, M, L, N = "cifar100", "imagenet100", "clear100", "inat"
 NINE = ["er-reservoir", "er-fifo", "minred", "lars", "per", "scale", "cla-e", "cla-r", "solar"]
 RF, RFS = ["er-reservoir", "er-fifo"], ["er-reservoir", "er-fifo", "solar"]
 FOUR = ["er-reservoir", "er-fifo", "minred", "solar"]
 FIVE = ["er-reservoir", "er-fifo", "minred", "scale", "solar"]
-RATES = {C: 0.05, I: 0.02, L: 0.01, N: 0.01}
-STEPS = {C: 27_000, I: 69_000, L: 59_400, N: 145_000}  # of 6 passes; all but the first up to 3 %
-OMEGA = {C: 1.0, I: 0.3, L: 1.0, N: 1.0}
+RATES = {C: 0.05, M: 0.02, L: 0.01, N: 0.01}
+STEPS = {C: 27_000, M: 69_000, L: 59_400, N: 145_000}  # of 6 passes; all but the first up to 3 %
+OMEGA = {C: 1.0, M: 0.3, L: 1.0, N: 1.0}
 
 # name: (methods, benchmarks, seeds, what the grid changes, new runs where the plans are counted in this order)
 WANTED: dict[str, tuple[list[str], list[str], int, dict[str, list[float]], int]] = {
-    "table1": (NINE, [C, I, L], 3, {}, 81),
+    "table1": (NINE, [C, M, L], 3, {}, 81),
     "table3": (["pretrain", *RFS], [N], 1, {}, 4),
-    "table6": (NINE, [I], 1, {}, 9),
-    "table7": (FIVE, [C, I], 1, {}, 8),  # 10 less SCALE, which has no objective but its own
+    "table6": (NINE, [M], 1, {}, 9),
+    "table7": (FIVE, [C, M], 1, {}, 8),  # 10 less SCALE, which has no objective but its own
     "figure2": (RF, [C], 3, {"schedule.passes": [1, 2, 3, 6, 12]}, 24),
-    "figure3": (RF, [I], 3, {}, 0),
-    "figure5": (FOUR, [C, I], 3, {"schedule.passes": [1, 2, 3, 6]}, 54),  # 72 less 18 that figure 2 has
+    "figure3": (RF, [M], 3, {}, 0),
+    "figure5": (FOUR, [C, M], 3, {"schedule.passes": [1, 2, 3, 6]}, 54),  # 72 less 18 that figure 2 has
     "figure6": (FOUR, [C], 3, {"memory.capacity": [500, 1000, 2000, 5000]}, 36),
     "figure7": (RFS, [C], 3, {"memory.capacity": [500, 1000, 2000, 5000]}, 0),
     "figure8": (RF, [C], 3, {}, 0),
-    "figure9": (RF, [I], 3, {"schedule.passes": [1, 2, 3, 6, 12]}, 6),
-    "figure10": (RFS, [I], 3, {}, 0),
+    "figure9": (RF, [M], 3, {"schedule.passes": [1, 2, 3, 6, 12]}, 6),
+    "figure10": (RFS, [M], 3, {}, 0),
     "figure11": (RF, [C], 3, {}, 0),
     "figure12": (RF, [C], 3, {}, 0),
-    "figure13": (RFS, [I], 3, {}, 0),
-    "figure14": (RF, [I], 3, {}, 0),
-    "figure15": (["solar"], [I], 3, {}, 0),
-    "figure16": (["solar"], [I], 3, {"terms.overlap.weight": [0.1, 0.3, 0.5, 1.0, 2.0]}, 12),
-    "figure17": (["cla-e", "cla-r", "solar"], [I], 3, {}, 0),
-    "figure18": (FOUR, [I], 3, {"memory.capacity": [500, 1000, 2000, 5000]}, 36),
+    "figure13": (RFS, [M], 3, {}, 0),
+    "figure14": (RF, [M], 3, {}, 0),
+    "figure15": (["solar"], [M], 3, {}, 0),
+    "figure16": (["solar"], [M], 3, {"terms.overlap.weight": [0.1, 0.3, 0.5, 1.0, 2.0]}, 12),
+    "figure17": (["cla-e", "cla-r", "solar"], [M], 3, {}, 0),
+    "figure18": (FOUR, [M], 3, {"memory.capacity": [500, 1000, 2000, 5000]}, 36),
     "figure19": (FIVE, [C], 1, {}, 0),
     "figure20": (RF, [C], 3, {}, 0),
 }
-# table: rows as (method, keep, draw, ema, weight of the Overlap loss on C and on I); 3 seeds on each
+# table: rows as (method, keep, draw, ema, weight of the Overlap loss on C and on M); 3 seeds on each
 ABLATIONS: dict[str, tuple[list[tuple[str, str, str, float, float, float]], int]] = {
     "table2": (
         [
@@ -159,8 +159,8 @@ def test_ablations_change_what_they_say_and_nothing_else(name: str) -> None:
     )
     wanted = Counter(
         (*row, weight, benchmark, seed)
-        for *row, on_c, on_i in rows
-        for benchmark, weight in ((C, on_c), (I, on_i))
+        for *row, on_c, on_m in rows
+        for benchmark, weight in ((C, on_c), (M, on_m))
         for seed in range(3)
     )
     assert found == wanted
@@ -239,10 +239,10 @@ def test_every_row_of_a_table_has_its_number_in_the_paper(name: str) -> None:
 
 def test_some_of_the_papers_numbers() -> None:
     assert paper_number("table1", "SOLAR", C, "final") == (49.5, 0.5)
-    assert paper_number("table1", "CLA-R", I, "final") == (43.1, 4.6)
-    assert paper_number("table2", "FIFO + Overlap", I, "average") == (37.9, None)
-    assert paper_number("table7", "MinRed", I, "average") == (43.30, None)
-    assert paper_number("table6", "SCALE", I, "seconds") == (4288, None)
+    assert paper_number("table1", "CLA-R", M, "final") == (43.1, 4.6)
+    assert paper_number("table2", "FIFO + Overlap", M, "average") == (37.9, None)
+    assert paper_number("table7", "MinRed", M, "average") == (43.30, None)
+    assert paper_number("table6", "SCALE", M, "seconds") == (4288, None)
 
 
 def test_wrong_names_are_told_with_the_nearest() -> None:
@@ -252,5 +252,9 @@ def test_wrong_names_are_told_with_the_nearest() -> None:
         read_scale("mini", "synthetc")
     with pytest.raises(SettingError, match="paper"):
         read_scale("paper", "synthetic")
+    with pytest.raises(SettingError, match="SOLAR"):
+        chosen(["table1"], ["SOLR"])
+    (few,) = chosen(["table3"], ["SOLAR"])
+    assert [row.name for row in few.rows] == ["Pre-trained", "SOLAR"]
     assert [plan.name for plan in chosen(["table2", "table2"])] == ["table2"]
     assert len(chosen(["all"])) == 25

@@ -22,6 +22,7 @@ def reproduce(
     *,
     scale: Literal["mini", "paper"] = "mini",
     benchmark: str | None = None,
+    only: Annotated[list[str] | None, Parameter(negative=())] = None,
     out: Path | None = None,
     data: Annotated[list[str] | None, Parameter(negative=())] = None,
     cache: Path | None = None,
@@ -45,6 +46,8 @@ def reproduce(
         paper: its settings to the letter, for GPUs; mini: one fixed, smaller protocol for a CPU.
     benchmark
         Where the mini scale runs everything: cifar100 (the default) or synthetic.
+    only
+        A row of the table or figure, such as SOLAR; may be given several times. By default all.
     out
         The output folder; by default reproduced/SCALE, with the benchmark's name at the mini scale.
     data
@@ -64,15 +67,20 @@ def reproduce(
     from ocssl.experiments.plan import chosen
     from ocssl.settings import whole
 
-    plans, size = chosen(what), read_scale(scale, benchmark)
+    plans, size = chosen(what, only or []), read_scale(scale, benchmark)
     workers, threads = whole("--workers", workers, 0, 4096), whole("--threads", threads, 1, 1024)
     screen = console()
     if dry_run:
         from ocssl.cost import calibrate, gpu
         from ocssl.experiments.dry import cost_of, dry_table
+        from ocssl.runs.progress import Bars
 
-        rates = gpu(machine) if machine else calibrate()
-        screen.print(dry_table(cost_of(plans, size, rates), size, rates).screen())
+        with Bars(screen) as bars:
+            if not machine:
+                bars.say("measuring this machine ...")
+            rates = gpu(machine) if machine else calibrate()
+            costs = cost_of(plans, size, rates, bars.report)
+        screen.print(dry_table(costs, size, rates).screen())
         return 0
     if machine:
         raise SettingError("--machine is for --dry-run: runs are made on this machine.")

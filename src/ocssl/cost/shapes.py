@@ -57,7 +57,8 @@ def shape_of(settings: LearnerSettings, image_size: int) -> Shape:
 def without_rates(settings: LearnerSettings) -> LearnerSettings:
     """The settings without what changes neither shapes nor counts, so that many runs are counted at once."""
     views = settings.views.model_copy(update={"mean": ViewSettings().mean, "std": ViewSettings().std})
-    return settings.model_copy(update={"optimizer": OptimizerSettings(), "views": views})
+    terms = {name: {**told, "weight": float(told.get("weight", 1.0) > 0)} for name, told in settings.terms.items()}
+    return settings.model_copy(update={"optimizer": OptimizerSettings(), "views": views, "terms": terms})
 
 
 @lru_cache(maxsize=256)

@@ -10,6 +10,7 @@ from ocssl.cost.images import PUBLISHED
 from ocssl.experiments.plan import Plan, Planned, runs_of
 from ocssl.experiments.scale import PRETRAIN, Scale
 from ocssl.experiments.tables import Table, title_of
+from ocssl.pictures.pictures import Report, silent
 from ocssl.runs.config import RunSettings
 from ocssl.streams.benchmark import parse_name
 
@@ -30,15 +31,17 @@ class Costed:
     cost: Estimate
 
 
-def cost_of(plans: Sequence[Plan], scale: Scale, machine: Machine) -> list[Costed]:
+def cost_of(plans: Sequence[Plan], scale: Scale, machine: Machine, report: Report = silent) -> list[Costed]:
     """The cost of every group of runs, plan by plan."""
     known: set[str] = set()
-    found = []
+    found: list[Costed] = []
+    total = sum(len(plan.rows) * len([*plan.points()]) * len(scale.benchmarks(plan.benchmarks)) for plan in plans)
     for plan in plans:
         groups: dict[tuple[str, str, str], list[Planned]] = {}
         for run in runs_of(plan, scale):
             groups.setdefault((run.row, repr(run.point), run.benchmark), []).append(run)
         for runs in groups.values():
+            report("counting the work of runs", len(found), total)
             addresses = {run.address for run in runs}
             cost = estimate(runs[0].settings, machine, images_of(runs[0].settings))
             found.append(Costed(plan, runs, len(addresses - known), cost))

@@ -7,8 +7,8 @@ import itertools
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
@@ -77,10 +77,20 @@ def plan_names() -> list[str]:
     return sorted(found, key=lambda name: (not name.startswith("table"), int(re.sub(r"\D", "", name))))
 
 
-def chosen(words: list[str]) -> list[Plan]:
-    """The plans that a user named; `all` is every one."""
+def chosen(words: Sequence[str], only: Sequence[str] = ()) -> list[Plan]:
+    """The plans that a user named, `all` is every one; with `only` just these rows, and those that they start from."""
     names = plan_names() if ALL in words else list(dict.fromkeys(words))
-    return [read_plan(name) for name in names]
+    plans = [read_plan(name) for name in names]
+    known = list(dict.fromkeys(row.name for plan in plans for row in plan.rows))
+    for name in only:
+        if name not in known:
+            raise unknown("row", name, known)
+    return [replace(plan, rows=_rows(plan, only)) for plan in plans] if only else plans
+
+
+def _rows(plan: Plan, only: Sequence[str]) -> list[Row]:
+    roots = {row.init for row in plan.rows if row.name in only}
+    return [row for row in plan.rows if row.name in only or row.name in roots]
 
 
 def read_plan(name: str) -> Plan:

@@ -1,0 +1,166 @@
+"""Plans really run: shared, started again, killed, failing, and from the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tiny import SCALE, tiny
+
+from conftest import SMALL, SMALL_STREAM
+from ocssl.cli import app
+from ocssl.errors import SettingError
+from ocssl.experiments import Plan, Scale, read_plan, runs_of
+from ocssl.experiments.plan import Row
+from ocssl.experiments.reproduce import reproduce
+from ocssl.experiments.shelf import Shelf
+from ocssl.runs.folder import EVENTS, METRICS, SETTINGS, finished
+from ocssl.runs.stop import Stop
+from ocssl.settings import DataSettings
+
+
+def make(plans: list[Plan], out: Path, scale: Scale = SCALE) -> tuple[dict[str, str], str]:
+    text = io.StringIO()
+    shelf = Shelf(out, {"synthetic": DataSettings()})
+    return reproduce(plans, scale, shelf, Console(file=text, width=200), Stop(), 2, 1), text.getvalue()
+
+
+def numbers(out: Path) -> dict[str, dict[str, Any]]:
+    return {p.parent.name: {**json.loads(p.read_text()), "seconds": 0} for p in sorted(out.glob(f"runs/*/{METRICS}"))}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole")
+    failures, text = make([tiny()], out)
+    assert not failures
+    assert "FIFO + Overlap" in text
+    assert "46.9" in text  # the paper's
+    return out
+
+
+def test_the_table_says_what_the_runs_found(whole: Path) -> None:
+    runs = runs_of(tiny(), SCALE)
+    cells = [line.split(",") for line in (whole / "table2.csv").read_text().splitlines()[1:]]
+    for run, row in zip(runs, cells, strict=True):
+        metrics = numbers(whole)[run.folder]
+        assert row[:3] == [run.row, f"{metrics['final_accuracy']:.1f}", f"{metrics['average_accuracy']:.1f}"]
+        assert "overlap" in run.settings.terms
+
+
+def test_a_second_call_runs_nothing_and_says_the_same(whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.glob("runs/*/*") if path.is_file()}
+    table = (whole / "table2.md").read_bytes()
+    failures, _ = make([tiny()], whole)
+    assert not failures
+    assert {path: path.stat().st_mtime_ns for path in whole.glob("runs/*/*") if path.is_file()} == before
+    assert (whole / "table2.md").read_bytes() == table
+
+
+def test_a_plan_uses_the_runs_of_another(whole: Path) -> None:
+    shared = tiny("table4", slice(3, 4))  # SOLAR as it is
+    count = len(numbers(whole))
+    failures, text = make([shared], whole)
+    assert not failures
+    assert len(numbers(whole)) == count
+    assert "SOLAR (count extraction, EMA)" in text
+
+
+def test_killed_at_any_moment_and_started_again_it_gives_the_same_numbers(whole: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("tiny.py")), str(tmp_path / "out")]
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    told: dict[str, Any] = {
+        "env": {**os.environ, "PYTHONPATH": path},
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.PIPE,
+    }
+    for moment in (f"runs/*/{SETTINGS}", "runs/*/checkpoints/*"):  # when folders are there, and when runs are under way
+        process = subprocess.Popen(command, **told)
+        patience = time.monotonic() + 120
+        while not list((tmp_path / "out").glob(moment)) and time.monotonic() < patience:
+            assert process.poll() is None, process.communicate()[1].decode()
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    done = subprocess.run(command, timeout=300, check=False, **told)
+    assert done.returncode == 0, done.stderr.decode()
+    assert numbers(tmp_path / "out") == numbers(whole)
+    assert (tmp_path / "out" / "table2.csv").read_bytes() == (whole / "table2.csv").read_bytes()
+
+
+def test_what_starts_from_pre_training_waits_for_it(tmp_path: Path) -> None:
+    plan = replace(read_plan("table3"), rows=[read_plan("table3").rows[i] for i in (0, 3)])
+    small = {**SMALL, **SMALL_STREAM, "evaluate.per_task": True}
+    del small["memory.capacity"]
+    own = {"stream.epochs": 2, "schedule.batch": 16, "schedule.stream_batch": 16, "stream.order": "iid"}
+    scale = replace(SCALE, special=small, pretrain={"benchmark": "synthetic", "set": {**own, "stream.experiences": 1}})
+    failures, text = make([plan], tmp_path, scale)
+    assert not failures
+    first, second = runs_of(plan, scale)
+    settings = (tmp_path / "runs" / second.folder / SETTINGS).read_text()
+    assert str(tmp_path / "runs" / first.folder) in settings
+    pretrained, streamed = finished(tmp_path / "runs" / first.folder), finished(tmp_path / "runs" / second.folder)
+    assert pretrained is not None
+    assert streamed is not None
+    assert f"{streamed['start_accuracy']:.1f}" in text
+    assert streamed["start_accuracy"] != pretrained["start_accuracy"]
+
+
+def test_a_run_that_fails_leaves_the_others_and_is_named(tmp_path: Path) -> None:
+    good, bad = Row("good", "er-fifo"), Row("bad", "er-fifo", {"optimizer.lr": 1e30})
+    plan = Plan("table2", "one fails", ["cifar100"], [bad, good], [{"kind": "table"}], seeds=1)
+    failures, text = make([plan], tmp_path)
+    (name,) = failures
+    assert "not finite" in failures[name]
+    assert name == runs_of(plan, SCALE)[0].folder
+    assert "good" in text
+
+
+def test_a_folder_that_holds_something_else_is_refused(whole: Path, tmp_path: Path) -> None:
+    run = runs_of(tiny(), SCALE)[0]
+    folder = tmp_path / "runs" / run.folder
+    folder.mkdir(parents=True)
+    other = next(p for p in (whole / "runs").iterdir() if p.name != run.folder)
+    (folder / SETTINGS).write_bytes((other / SETTINGS).read_bytes())
+    failures, _ = make([tiny(rows=slice(3, 4))], tmp_path)
+    assert "another run" in failures[run.folder]
+    assert not (folder / EVENTS).exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("table22", "table2"),
+        ("table2 --scale mini --benchmark imagenet", "benchmark"),
+        ("table2 --machine a100-40gb", "--dry-run"),
+        ("table1 --scale paper --data here", "NAME=PATH"),
+        ("table1 --scale paper --data cifar10=here", "cifar100"),
+        ("table2 --workers -1", "--workers"),
+    ],
+)
+def test_wrong_words_are_one_sentence(words: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        app(["reproduce", *words.split()], exit_on_error=False, print_error=False, result_action="return_value")
+
+
+def test_a_dry_run_lists_the_runs_and_makes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "220")
+    words = ["reproduce", "figure15", "--scale", "paper", "--dry-run", "--machine", "a100-40gb"]
+    words += ["--out", str(tmp_path / "out")]
+    assert app(words, exit_on_error=False, print_error=False, result_action="return_value") == 0
+    text = capsys.readouterr().out
+    for expected in ("SOLAR", "imagenet100", "70,200", "0.02", "2,000", "0.3", "3 runs in all", "assumed utilisation"):
+        assert expected in text
+    assert not (tmp_path / "out").exists()
