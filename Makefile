@@ -9,12 +9,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 TESTFLAGS ?=
 
-.PHONY: demo test
+.PHONY: demo test browser
 
 demo: $(VENV)/.installed
 	$(BIN)/ocssl demo
 
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-dev browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -34,3 +34,10 @@ $(VENV)/.installed-dev: $(BIN)/python pyproject.toml constraints.txt
 	@echo "Installing ocssl and its development tools into $(VENV) (once; about two minutes) ..."
 	$(PIP) -e ".[dev]"
 	@touch $@ $(VENV)/.installed
+
+# The report is tested in a real browser. Debian's is taken where there is none and we may install it.
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+	  { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && echo "Installing chromium for the browser test ..." && \
+	    { apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1; } || \
+	  echo "No chromium here: the browser test will be skipped. Install it with: apt-get install chromium"
