@@ -11,7 +11,6 @@ from ocssl.cli.app import FAILED, Count, Switch, app, complain, console
 from ocssl.errors import SettingError
 
 if TYPE_CHECKING:
-    from ocssl.experiments import Scale
     from ocssl.settings import DataSettings
 
 
@@ -28,6 +27,7 @@ def reproduce(
     cache: Path | None = None,
     workers: Count = 0,
     threads: Count = 1,
+    device: Literal["cpu", "cuda"] = "cpu",
     dry_run: Switch = False,
     machine: str | None = None,
 ) -> int:
@@ -58,6 +58,8 @@ def reproduce(
         Runs at a time; 0: as many as there are cores.
     threads
         Threads of each run.
+    device
+        Where the runs compute.
     dry_run
         Only list the runs with their steps, work, memory and estimated time.
     machine
@@ -91,7 +93,7 @@ def reproduce(
 
     wanted = {name for plan in plans for name in size.benchmarks(plan.benchmarks)}
     place = out or Path("reproduced") / (f"{scale}-{size.benchmark}" if size.benchmark else scale)
-    shelf = Shelf(place, _reading(size, sorted(wanted), data or [], cache))
+    shelf = Shelf(place, _reading(sorted(wanted), data or [], cache), device)
     with stop_on_signals() as stop:
         failures = make(plans, size, shelf, screen, stop, workers, threads)
     for name, reason in failures.items():
@@ -103,7 +105,7 @@ def reproduce(
     return FAILED if failures else 0
 
 
-def _reading(scale: Scale, wanted: list[str], data: list[str], cache: Path | None) -> dict[str, DataSettings]:
+def _reading(wanted: list[str], data: list[str], cache: Path | None) -> dict[str, DataSettings]:
     """Where the images of each benchmark lie, by the words that the user gave."""
     from ocssl.errors import unknown
     from ocssl.runs.config import resolve_run

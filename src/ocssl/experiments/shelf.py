@@ -23,8 +23,8 @@ RUNS = "runs"
 class Shelf:
     """Run folders under one folder. `reading` says where the images of a benchmark lie."""
 
-    def __init__(self, out: Path, reading: Mapping[str, DataSettings]) -> None:
-        self.out, self.reading = out, reading
+    def __init__(self, out: Path, reading: Mapping[str, DataSettings], device: str = "cpu") -> None:
+        self.out, self.reading, self.device = out, reading, device
 
     def folder(self, run: Planned) -> Path:
         return self.out / RUNS / run.folder
@@ -48,7 +48,8 @@ class Shelf:
                     ready[run.folder] = self._prepare(run)
                 except OcsslError as error:
                     failures[run.folder] = str(error)
-            failures |= run_all(ready, bars, stop, workers=workers, threads=threads)
+            options = ["--device", self.device]
+            failures |= run_all(ready, bars, stop, workers=workers, threads=threads, options=options)
         return failures
 
     def _prepare(self, run: Planned) -> Path:
