@@ -17,10 +17,13 @@ import plotly.graph_objects as go
 import pytest
 import torch
 from PIL import Image
+from plotly.offline import get_plotlyjs
+from report_folders import make_full_run
 
 from ocssl import checkpoint
 from ocssl.errors import RunFolderError
 from ocssl.report import write_report
+from ocssl.report.html import parsed_once
 from ocssl.runs.config import parse_assignments, read_settings, resolve_run, to_toml
 
 HOSTILE = "<script>alert(1)</script>"
@@ -93,7 +96,7 @@ class Page(HTMLParser):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.rows: list[list[str]] = []
+        self.tables: dict[str, list[list[str]]] = {}
         self.texts: dict[str, str] = {}
         self._open: list[str] = []
         self.source = path.read_text(encoding="utf-8")
@@ -105,10 +108,17 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag not in ("meta", "img", "link", "br"):
             self._open.append(tag)
+        if tag == "table":
+            self.tables[dict(attrs)["id"] or ""] = self._rows = []
         if tag == "tr":
-            self.rows.append([])
+            self._rows.append([])
         if tag in ("td", "th"):
-            self.rows[-1].append("")
+            self._rows[-1].append("")
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The table of all runs."""
+        return self.tables["runs"]
 
     def row(self, first: str) -> list[str]:
         """The first row that begins so."""
@@ -121,8 +131,8 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         tag = self._open[-1] if self._open else ""
         self.texts[tag] = self.texts.get(tag, "") + data
-        if self.rows and {"td", "th"} & set(self._open):
-            self.rows[-1][-1] += data
+        if {"td", "th"} & set(self._open):
+            self._rows[-1][-1] += data
 
 
 def report(tmp_path: Path, *folders: Path) -> Page:
@@ -274,9 +284,12 @@ def test_a_run_of_which_nothing_can_be_read_is_shown_by_its_folder(tmp_path: Pat
 def test_seeds_of_a_method_are_summed_up(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / str(seed), seed=seed, accuracies=(10.0 + 10 * seed,) * 3) for seed in range(3)]
     page = report(tmp_path, *runs)
-    assert page.rows[5] == ["solar", "3", "20.0 ± 10.0", "20.0 ± 10.0"]
-    assert [trace["showlegend"] for trace in page.charts["accuracy"]["data"]] == [True, False, False]
-    assert [trace["meta"] for trace in page.charts["accuracy"]["data"]] == [f"solar, seed {seed}" for seed in range(3)]
+    assert page.tables["methods"][1] == ["solar", "3", "20.0 ± 10.0", "20.0 ± 10.0", "not measured"]
+    band, line = page.charts["accuracy"]["data"]
+    assert line["y"] == [5.0, 20.0, 20.0, 20.0]
+    assert band["y"] == [5.0, 30.0, 30.0, 30.0, 10.0, 10.0, 10.0, 5.0]
+    assert band["x"] == line["x"] + line["x"][::-1]
+    assert (band["showlegend"], line["showlegend"], line["meta"]) == (False, True, "solar, mean of 3 seeds")
 
 
 def test_other_settings_make_another_series_in_the_same_colour(tmp_path: Path) -> None:
@@ -299,13 +312,13 @@ def test_long_runs_are_smoothed_and_the_legend_says_so(tmp_path: Path) -> None:
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     figure = report(tmp_path, folder).charts["ssl-1"]
     assert len(figure["data"][0]["y"]) == 143
-    assert figure["data"][0]["y"][0] == pytest.approx(3 / 7)
+    assert figure["data"][0]["y"][0] == pytest.approx(3 / 7, rel=1e-4)
     assert figure["layout"]["legend"]["title"]["text"] == "smoothed: means of 7 minibatches"
 
 
 def test_the_charts_are_valid_plotly_figures(tmp_path: Path) -> None:
     charts = report(tmp_path, make_run(tmp_path / "a")).charts
-    assert list(charts) == ["accuracy", "ssl-1", "term-1", "deviation", "spread", "active"]  # no overlap, no rank here
+    assert list(charts) == ["accuracy", "deviation", "ssl-1", "term-1", "spread", "active"]  # no overlap, no rank here
     for figure in charts.values():
         go.Figure(figure)
 
@@ -452,7 +465,7 @@ def test_curves_of_streams_of_different_length_share_an_axis(tmp_path: Path) -> 
     runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b", "er-fifo", minibatches=500)]
     charts = report(tmp_path, *runs).charts
     for trace in charts["accuracy"]["data"]:
-        assert trace["x"] == pytest.approx([0, 100 / 3, 200 / 3, 100])
+        assert trace["x"] == pytest.approx([0, 100 / 3, 200 / 3, 100], rel=1e-3)
     assert [trace["customdata"][-1] for trace in charts["accuracy"]["data"]] == [600, 15000]
     assert len(charts["accuracy"]["layout"]["shapes"]) == 3
     for trace in charts["spread"]["data"]:
@@ -604,3 +617,72 @@ def test_twenty_methods_have_twenty_looks(tmp_path: Path) -> None:
     marks = [(attrs["stroke"], attrs.get("stroke-dasharray")) for tag, attrs in page.tags if tag == "line"]
     assert len(set(marks)) == 20
     assert "double-click to see it alone" in page.visible
+
+
+def test_the_summary_says_how_sure_the_gap_is(tmp_path: Path) -> None:
+    def runs(name: str, *levels: float) -> list[Path]:
+        return [
+            make_run(tmp_path / f"{name}{seed}", name, seed, accuracies=(level,) * 3)
+            for seed, level in enumerate(levels)
+        ]
+
+    solar, near, far = (
+        runs("solar", 30.0, 32.0, 31.0),
+        runs("er-fifo", 31.0, 29.0, 31.0),
+        runs("minred", 20.0, 21.0, 21.0),
+    )
+    open_ = report(tmp_path, *solar, *near).visible
+    assert (
+        "Over 3 paired seeds the gap in average accuracy is -4.5 to +5.8 points (95 %): the two are not told" in open_
+    )
+    sure = report(tmp_path, *solar, *far)
+    assert "points (95 %): solar is better." in sure.visible
+    assert sure.tables["comparison"][1][:3] == ["minred", "solar", "3"]
+    assert sure.tables["comparison"][1][4] == "worse"
+    alone = report(tmp_path, solar[0], far[0])
+    assert "With one shared seed there is no interval" in alone.visible
+    assert alone.tables["comparison"][1][3:5] == ["-10.00", "one pair: no interval"]
+
+
+def test_methods_are_listed_best_first(tmp_path: Path) -> None:
+    levels = {"er-fifo": 20.0, "solar": 40.0, "minred": 30.0}
+    page = report(tmp_path, *(make_run(tmp_path / name, name, accuracies=(x,) * 3) for name, x in levels.items()))
+    assert [row[0] for row in page.tables["methods"][1:]] == ["solar", "minred", "er-fifo"]
+
+
+def test_runs_that_recorded_less_leave_quiet_notes(tmp_path: Path) -> None:
+    words = report(tmp_path, make_run(tmp_path / "a")).visible
+    for note in (
+        "did not record what their memories held",
+        "did not record where their time went",
+        "No small pictures",
+    ):
+        assert note in words
+
+
+def test_what_was_evicted_is_shown_beside_what_is_kept(tmp_path: Path) -> None:
+    folder = make_full_run(tmp_path / "a", experiences=4, each=5)
+    page = report(tmp_path, folder)
+    shown = [attrs["alt"] or "" for tag, attrs in page.tags if tag == "img"]
+    assert len(shown) == 3  # kept, and evicted after two evaluations: a memory of 24 that takes 10 at a time
+    assert shown[1] == "Images evicted from the memory of solar between 25 and 50 % of the stream"
+    assert "6 of 20 pictured images left between 25 and 50 % of the stream." in page.visible
+    for look in (folder / "snapshots").glob("*/*.safetensors"):
+        look.write_bytes(b"damaged")
+    assert "No small pictures were kept on the way." in report(tmp_path, folder).visible
+
+
+def test_a_decay_is_said_in_table_words_and_list(tmp_path: Path) -> None:
+    page = report(tmp_path, make_full_run(tmp_path / "a", "er-reservoir"), make_full_run(tmp_path / "b", "solar"))
+    said = {row[0]: row[-1] for row in page.tables["methods"][1:]}
+    assert said["solar"] == "no decay seen"
+    assert said["er-reservoir"].startswith("decays from 60 % of the stream on")
+    assert "Latent space: er-reservoir decays from 60 %" in page.visible
+    assert "no decay seen in solar." in page.visible
+
+
+def test_the_library_in_brackets_is_the_library() -> None:
+    library = get_plotlyjs()
+    once = parsed_once(library)
+    assert len(once) - len(library.rstrip()) in (0, 2)
+    assert parsed_once("window.Plotly = {};") == "window.Plotly = {};"

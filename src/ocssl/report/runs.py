@@ -6,7 +6,6 @@ Nothing here trusts a folder. A run may be under way, killed, damaged, or made b
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,26 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.errors import RunFolderError
+from ocssl.report.plain import flatten, number
+from ocssl.report.records import Evaluation, Holding, Spectrum, evaluation, holding, spectrum
 from ocssl.runs.events import read_events
 from ocssl.runs.folder import EVENTS, METRICS, SETTINGS
-from ocssl.settings import ObjectiveSettings
+from ocssl.runs.timing import read_timing
 
 TRACED = ("share", "steps", "ssl", "spread", "rank")  # columns of `Run.trace`
-RECORD_ONLY = ("method", "benchmark", "seed", "checkpoint")  # settings that make no variant of a method
-MOST_VARIANT = 48  # characters of a variant in a name
 ONLINE = "online"
-
-
-@dataclass
-class Evaluation:
-    """What was measured after an experience; experience 0 is the untrained encoder."""
-
-    experience: int
-    share: float | None  # of the stream, in per cent
-    seen: float
-    accuracy: float | None
-    deviation: float | None
-    overlap: float | None  # share of pairs, 0 to 1
 
 
 @dataclass
@@ -54,6 +41,9 @@ class Run:
     seconds: float | None = None
     minibatches: tuple[float | None, float | None] = (None, None)  # done, of how many
     evaluations: list[Evaluation] = field(default_factory=list)
+    spectra: list[Spectrum] = field(default_factory=list)
+    holdings: list[Holding] = field(default_factory=list)
+    phases: dict[str, float] = field(default_factory=dict)  # seconds
     trace: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in TRACED})
     terms: dict[str, list[float | None]] = field(default_factory=dict)  # loss of each term and `term.signal`, as long
     collapsed: bool = False
@@ -85,8 +75,8 @@ class Run:
         return self.objective != "none" and self.settings.get("objective.weight") != 0
 
 
-def find_runs(folders: Iterable[Path]) -> list[Run]:
-    """The runs of the folders given: each is a run folder, or contains some. Labels tell them apart."""
+def read_runs(folders: Iterable[Path]) -> list[Run]:
+    """The runs of the folders given: each is a run folder, or contains some. They have no names yet."""
     found: dict[Path, Path] = {}
     for folder in folders:
         inside = list(_run_folders(folder))
@@ -95,9 +85,7 @@ def find_runs(folders: Iterable[Path]) -> list[Run]:
         found.update({path.resolve(): path for path in inside})
     if not found:
         raise RunFolderError("no run folder was named.")
-    runs = [read_run(path) for path in found]
-    _name(runs)
-    return runs
+    return [read_run(path) for path in found]
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:
@@ -136,6 +124,7 @@ def read_run(folder: Path) -> Run:
         settings=settings,
         notes=notes,
     )
+    run.phases = read_timing(folder)
     _read_diary(run)
     if isinstance(metrics, dict):
         run.finished = True
@@ -154,12 +143,12 @@ def _read_diary(run: Run) -> None:
     total: float | None = None
     try:
         for event in read_events(run.folder / EVENTS):
+            position = number(event.get("position"))
+            share = _share(position, total)
             match event["event"]:
                 case "start":
                     total = number(event.get("minibatches"))
                 case "step":
-                    position = number(event.get("position"))
-                    share = _share(position, total)
                     facts = {**event, "ssl": event.get("ssl", event.get("loss")), "share": share}
                     before = len(run.trace["share"])
                     for name, column in run.trace.items():
@@ -172,10 +161,11 @@ def _read_diary(run: Run) -> None:
                 case "evaluation":
                     seconds = number(event.get("seconds"))
                     run.seconds = seconds if seconds is not None else run.seconds
-                    keys = ("experience", "position", "seen", "accuracy", "deviation", "overlap")
-                    experience, position, seen, *measured = (number(event.get(key)) for key in keys)
-                    if experience is not None and seen is not None:
-                        run.evaluations.append(Evaluation(int(experience), _share(position, total), seen, *measured))
+                    run.evaluations += filter(None, [evaluation(event, share)])
+                case "spectrum":
+                    run.spectra += filter(None, [spectrum(event, share)])
+                case "memory":
+                    run.holdings += filter(None, [holding(event, share)])
                 case "collapse":
                     run.collapsed = True
                     run.alarms.append(f"collapsed at step {_count(run.steps)}: {event.get('message', '')}")
@@ -194,97 +184,6 @@ def _read_diary(run: Run) -> None:
 def _share(position: float | None, total: float | None) -> float | None:
     """How much of the stream has passed, in per cent."""
     return 100 * position / total if position is not None and total else None
-
-
-def _name(runs: list[Run]) -> None:
-    """Give every run the series that it belongs to and a label of its own."""
-    benchmarks = {run.benchmark for run in runs}
-    for run, which in zip(runs, _variants(runs), strict=True):
-        run.name = f"{short(run.method)} ({which})" if which else short(run.method)
-        run.series = f"{run.name} on {short(run.benchmark)}" if len(benchmarks) > 1 else run.name
-    seeds, taken = {run.seed for run in runs}, set[str]()
-    for run in runs:
-        run.label = f"{run.series}, seed {run.seed}" if len(seeds) > 1 else run.series
-        if run.label in taken:
-            run.label = f"{run.label}, {short(run.folder.name)} ({len(taken) + 1})"
-        taken.add(run.label)
-
-
-def _variants(runs: list[Run]) -> list[str]:
-    """Note on each run how its settings differ from others of its method and benchmark; short forms for names.
-
-    A variant that is too long for a name is cut after what tells it apart, or numbered.
-    """
-    alike: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        alike.setdefault((run.method, run.benchmark), []).append(run)
-    names: dict[int, str] = {}
-    for peers in alike.values():
-        differences = [_differences(run, peers) for run in peers]
-        distinct = list(dict.fromkeys(map(tuple, differences)))
-        for run, own in zip(peers, differences, strict=True):
-            run.variant = which = ", ".join(own)
-            if len(which) > MOST_VARIANT:
-                others = [other for other in distinct if other != tuple(own)]
-                enough = next((n for n in range(1, len(own)) if all(tuple(own[:n]) != o[:n] for o in others)), len(own))
-                which = ", ".join(own[:enough]) + ", …" * (enough < len(own))
-            if len(which) > MOST_VARIANT:
-                which = f"variant {distinct.index(tuple(own)) + 1}"
-            names[id(run)] = which
-    return [names[id(run)] for run in runs]
-
-
-def _differences(run: Run, peers: list[Run]) -> list[str]:
-    """Settings in which a run differs from its peers, names of parts first, without those that follow from others."""
-    mine, others = _with_terms(run), [_with_terms(peer) for peer in peers]
-    keys = {key for other in others for key in other if key.split(".")[0] not in RECORD_ONLY}
-    differ = [
-        key
-        for key in keys
-        if any(_owner(key, other) == _owner(key, mine) and other.get(key) != mine.get(key) for other in others)
-    ]
-    parts = ("objective.name", "memory.keep", "memory.draw")
-    return [f"{key}={mine.get(key, 'none')}" for key in sorted(differ, key=lambda key: (key not in parts, key))]
-
-
-def _with_terms(run: Run) -> dict[str, Any]:
-    """The settings, and for each term that it is there."""
-    return run.settings | {key.rpartition(".")[0]: "on" for key in run.settings if key.startswith("terms.")}
-
-
-def _owner(key: str, settings: dict[str, Any]) -> object:
-    """The part that an option belongs to: options of different parts are not compared, as they follow from its name."""
-    match key.split("."):
-        case ["objective", option] if option not in ObjectiveSettings.model_fields:
-            return settings.get("objective.name")
-        case ["terms", _, _] | ["memory", "rules", _, _]:
-            part = key.rpartition(".")[0] + "."
-            return any(other.startswith(part) for other in settings)
-    return None
-
-
-def flatten(tree: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their dotted keys."""
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from flatten(value, f"{path}{key}.")
-        else:
-            yield path + key, value
-
-
-def number(value: object) -> float | None:
-    """A finite number, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
-
-
-def short(text: str, most: int = 36) -> str:
-    """A text that fits into a legend."""
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _count(value: float | None) -> str:

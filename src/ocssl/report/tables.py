@@ -1,107 +1,230 @@
-"""Tables of runs as HTML."""
+"""Tables of runs as plain cells: methods, comparisons, runs, evaluations; `markup` and `texts` write them down."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
-from statistics import fmean, stdev
+from dataclasses import dataclass
+from statistics import fmean
 
-from ocssl.report.figures import Style, styles
+from ocssl.report.bars import FILLS, phase_seconds
+from ocssl.report.chart import Style, legend, styles
+from ocssl.report.compare import Comparison, Difference, ranking
+from ocssl.report.decay import together
 from ocssl.report.runs import ONLINE, Run
-from ocssl.report.words import by_series, health
+from ocssl.report.series import by_series, circumstances, comparable, known, spread_over
+from ocssl.report.words import DECAYS, decay_of, decay_words, health, mean_and_spread
 
 NOTHING = "-"
-STROKES = {"dash": "9 6", "dot": "3 3", "dashdot": "9 4 3 4", "longdash": "12 5"}  # plotly's dashes in SVG
 
 
-def _table(caption: str, headers: Sequence[str], rows: Sequence[tuple[str, list[str]]], text: Sequence[int]) -> str:
-    """A table of ready cells, each row with its regime; the columns in `text` are words, all others numbers.
+@dataclass(frozen=True)
+class Row:
+    """Cells of one row; rows of a group stand together under its name."""
 
-    Rows of a regime stand together under its name, the online ones first; their name is left out where all are online.
-    """
-    classes = ["" if i in text else ' class="number"' for i in range(len(headers))]
-    head = "".join(f'<th scope="col"{c}>{escape(header)}</th>' for header, c in zip(headers, classes, strict=True))
-    regimes = sorted(dict.fromkeys(regime for regime, _ in rows), key=lambda regime: regime != ONLINE)
-    body = []
-    for regime in regimes:
-        if regimes != [ONLINE]:
-            body.append(f'<tr><th scope="rowgroup" class="regime" colspan="{len(headers)}">{escape(regime)}</th></tr>')
-        for first, *rest in (cells for own, cells in rows if own == regime):
-            cells = "".join(map("<td{}>{}</td>".format, classes[1:], rest))
-            body.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
-    return (
-        f'<p class="quiet">{escape(caption)}</p>'
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    cells: tuple[str, ...]
+    group: str = ""
+    style: Style | None = None  # of the series that it is about
+    alarm: bool = False  # the last cell is bad news
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with its caption; the columns in `text` are words, all others numbers."""
+
+    key: str
+    caption: str
+    headers: tuple[str, ...]
+    rows: tuple[Row, ...]
+    text: tuple[int, ...]
+
+    def groups(self) -> list[tuple[str, list[Row]]]:
+        """Rows by group, online ones first, unless it is the only group, whose name says nothing then."""
+        names = sorted(dict.fromkeys(row.group for row in self.rows), key=lambda name: name != ONLINE)
+        hidden = names in ([ONLINE], [""])
+        return [("" if hidden else name, [row for row in self.rows if row.group == name]) for name in names]
+
+
+def methods(runs: Sequence[Run]) -> Table:
+    """One row a series: means and standard deviations over seeds, best first; finished runs only."""
+    look, rows = styles(runs), []
+    for group in comparable(runs):
+        series = by_series(group)
+        for name in ranking(series):
+            own = series[name]
+            accuracies = (mean_and_spread(known(own, "final")), mean_and_spread(known(own, "average")))
+            cells = (name, str(len(own)), *accuracies, decay_words(own))
+            rows.append(Row(cells, own[0].regime, look[name], cells[-1].startswith(DECAYS)))
+    headers = ("method", "seeds", "final, %", "average, %", "latent space")
+    caption = "Mean ± standard deviation over seeds, finished runs only, best average first."
+    return Table("methods", caption, headers, tuple(rows), text=(0, 4))
+
+
+def comparison(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> Table:
+    """Every series against the reference of its group."""
+    groups = comparable(runs)
+    look, firsts = styles(runs), [group[0] for group in groups]
+    of = {id(run): group[0] for group in groups for run in group}
+    rows = [
+        Row(
+            (
+                c.series,
+                c.reference,
+                str(max(d.pairs if d else 0 for d in (c.final, c.average))),
+                *_told(c.final),
+                *_told(c.average),
+            ),
+            f"{c.run.benchmark}, {circumstances(of[id(c.run)], firsts)}" if len(groups) > 1 else "",
+            look[c.series],
+        )
+        for c in comparisons
+    ]
+    headers = ("method", "against", "pairs", "final, points", "final is", "average, points", "average is")
+    caption = (
+        "Mean of the differences between runs with the same seed, so the same stream in the same order, with a 95 % "
+        "confidence interval by Student's t."
     )
+    return Table("comparison", caption, headers, tuple(rows), text=(0, 1, 4, 6))
+
+
+def _told(found: Difference | None) -> tuple[str, str]:
+    if found is None:
+        return NOTHING, "no shared seed"
+    if found.half is None:
+        return f"{found.mean:+.2f}", "one pair: no interval"
+    return f"{found.mean:+.2f} [{found.mean - found.half:+.2f}, {found.mean + found.half:+.2f}]", found.verdict
+
+
+def each_run(runs: Sequence[Run]) -> Table:
+    """One row a run: what it reached, what it took, and whether it is well."""
+    look = styles(runs)
+    rows = [
+        Row(
+            (
+                run.name,
+                run.benchmark,
+                NOTHING if run.seed is None else str(run.seed),
+                *map(_show, (run.start, run.final, run.average)),
+                _show(run.steps, ".0f"),
+                _show(run.seconds),
+                health(run),
+            ),
+            run.regime,
+            look[run.series],
+            run.collapsed,
+        )
+        for run in runs
+    ]
+    headers = ("method", "benchmark", "seed", "start, %", "final, %", "average, %", "steps", "seconds", "health")
+    caption = "Average: mean accuracy over the evaluations after each experience. Unfinished runs: numbers so far."
+    return Table("runs", caption, headers, tuple(rows), text=(0, 1, 8))
+
+
+def evaluations(runs: Sequence[Run]) -> Table:
+    """Every evaluation, for readers who cannot use a chart."""
+    rows = [
+        Row(
+            (
+                run.label,
+                str(e.experience),
+                _show(e.seen, ".0f"),
+                _show(e.accuracy),
+                _show(e.deviation, ".3f"),
+                _show(e.overlap, ".1%"),
+                _show(e.online_overlap, ".1%"),
+            ),
+            run.regime,
+        )
+        for run in runs
+        for e in run.evaluations
+    ]
+    headers = ("run", "experience", "images seen", "accuracy, %", "Deviation", "Overlap", "Overlap in the memory")
+    return Table("evaluations", "Experience 0 is the untrained encoder.", headers, tuple(rows), text=(0,))
+
+
+def tasks(runs: Sequence[Run]) -> Table:
+    """The accuracy of each task at the last evaluation and its best before."""
+    rows = []
+    for group in by_series(runs).values():
+        last = [run.evaluations[-1].tasks for run in group if run.evaluations]
+        for task in range(max(map(len, last), default=0)):
+            ends = [own[task] for own in last if task < len(own)]
+            tops = [
+                max(e.tasks[task] for e in run.evaluations if task < len(e.tasks)) for run in group if run.evaluations
+            ]
+            rows.append(Row((legend(group[0]), str(task + 1), f"{fmean(ends):.1f}", f"{fmean(tops):.1f}")))
+    headers = ("method", "task", "last, %", "highest, %")
+    return Table("task-accuracy", "Means over seeds.", headers, tuple(rows), text=(0,))
+
+
+def held(runs: Sequence[Run]) -> Table:
+    """What memories held at each evaluation, in few numbers."""
+    rows = [
+        Row(
+            (
+                run.label,
+                _show(h.share, ".0f"),
+                f"{h.stored:.0f}",
+                _show(h.age[2] if h.age else None, ".0f"),
+                _show(h.age[4] if h.age else None, ".0f"),
+                _show(h.loss[2] if h.loss else None, ".3f"),
+                str(sum(n > 0 for n in h.classes)) if h.classes else NOTHING,
+            )
+        )
+        for run in runs
+        for h in run.holdings
+    ]
+    headers = ("run", "stream, %", "stored", "median age", "highest age", "median loss", "classes")
+    return Table("held", "Ages are counted in stream images.", headers, tuple(rows), text=(0,))
+
+
+def compute(runs: Sequence[Run]) -> Table:
+    """Seconds by phase."""
+    found = {legend(group[0]): phase_seconds(group) for group in by_series(runs).values()}
+    rows = tuple(Row((name, *(f"{seconds[p]:.1f}" for p in FILLS))) for name, seconds in found.items() if seconds)
+    return Table("seconds", "Means over seeds, in seconds.", ("method", *FILLS), rows, text=(0,))
 
 
 def _show(value: float | None, form: str = ".1f") -> str:
     return NOTHING if value is None else format(value, form)
 
 
-def _mark(style: Style) -> str:
-    """A piece of the line that stands for a series in the charts."""
-    dashes = f' stroke-dasharray="{STROKES[style.dash]}"' if style.dash in STROKES else ""
-    line = f'<line x1="0" y1="5" x2="30" y2="5" stroke="{style.colour}" stroke-width="3"{dashes}></line>'
-    return f'<svg class="mark" width="30" height="10" aria-hidden="true">{line}</svg>'
-
-
-def overview(runs: Sequence[Run]) -> str:
-    """One row a run: what it reached, what it took, and whether it is well."""
-    look = styles(runs)
-    rows = [
-        (
-            run.regime,
-            [
-                _mark(look[run.series]) + escape(run.name),
-                escape(run.benchmark),
-                NOTHING if run.seed is None else str(run.seed),
-                *map(_show, (run.start, run.final, run.average)),
-                _show(run.steps, ".0f"),
-                _show(run.seconds),
-                escape(health(run)) if not run.collapsed else f'<span class="bad">{escape(health(run))}</span>',
-            ],
-        )
-        for run in runs
-    ]
-    headers = ("method", "benchmark", "seed", "start, %", "final, %", "average, %", "steps", "seconds", "health")
-    caption = "Average: mean accuracy over the evaluations after each experience. Unfinished runs: numbers so far."
-    return _table(caption, headers, rows, text=(0, 1, 8))
-
-
-def over_seeds(runs: Sequence[Run]) -> str:
-    """Means over seeds, where a method was run with more than one."""
-    groups = by_series(run for run in runs if run.finished)
+def numbers_of_methods(runs: Sequence[Run]) -> Table:
+    """The table of methods for programs: one number a cell."""
     rows = []
-    for series, group in groups.items():
-        columns = (
-            [getattr(run, key) for run in group if getattr(run, key) is not None] for key in ("final", "average")
-        )
-        cells = [f"{fmean(v):.1f} ± {stdev(v):.1f}" if len(v) > 1 else NOTHING for v in columns]
-        if len(group) > 1:
-            rows.append((group[0].regime, [escape(series), str(len(group)), *cells]))
-    caption = "Mean and standard deviation over seeds, finished runs only."
-    return _table(caption, ("method", "seeds", "final, %", "average, %"), rows, text=(0,)) if rows else ""
+    for own in (own for group in comparable(runs) for own in by_series(group).values()):
+        final, average = known(own, "final"), known(own, "average")
+        decay = together([decay_of(run) for run in own])
+        cells = (_mean(final), spread_over(final), _mean(average), spread_over(average), decay.start if decay else None)
+        told = (_show(value, ".6g") for value in cells)
+        rows.append(Row((own[0].series, own[0].benchmark, str(len(own)), *told), own[0].regime))
+    measured = ("final_mean", "final_sd", "average_mean", "average_sd", "decay_start_percent")
+    return Table("methods", "", ("method", "benchmark", "seeds", *measured), tuple(rows), text=(0, 1))
 
 
-def evaluations(runs: Sequence[Run]) -> str:
-    """Every evaluation, for readers who cannot use a chart."""
-    rows = [
-        (
-            run.regime,
-            [
-                escape(run.label),
-                str(e.experience),
-                _show(e.seen, ".0f"),
-                _show(e.accuracy),
-                _show(e.deviation, ".3f"),
-                _show(e.overlap, ".1%"),
-            ],
-        )
-        for run in runs
-        for e in run.evaluations
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+def numbers_of_comparison(comparisons: Sequence[Comparison]) -> Table:
+    """The comparison for programs: one number a cell."""
+    rows = []
+    for c in comparisons:
+        for measure, found in (("final", c.final), ("average", c.average)):
+            half = found.half if found else None
+            ends = (found.mean - half, found.mean + half) if found and half is not None else (None, None)
+            cells = [_show(value, ".6g") for value in (found.mean if found else None, *ends)]
+            verdict = found.verdict if found else NOTHING
+            rows.append(
+                Row((c.series, c.reference, measure, str(found.pairs if found else 0), *cells, verdict), c.run.regime)
+            )
+    headers = ("method", "against", "measure", "pairs", "difference", "low", "high", "verdict")
+    return Table("comparison", "", headers, tuple(rows), text=(0, 1, 2, 7))
+
+
+def for_export(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> list[tuple[Table, Table]]:
+    """The tables that are written to files: as readers see them, and as programs do."""
+    return [
+        (methods(runs), numbers_of_methods(runs)),
+        (comparison(comparisons, runs), numbers_of_comparison(comparisons)),
+        (each_run(runs), each_run(runs)),
     ]
-    headers = ("run", "experience", "images seen", "accuracy, %", "Deviation", "Overlap")
-    table = _table("Experience 0 is the untrained encoder.", headers, rows, text=(0,))
-    return f"<details><summary>All evaluations in numbers</summary>{table}</details>" if rows else ""

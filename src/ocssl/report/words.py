@@ -1,25 +1,23 @@
-"""What a report says in words: which method did best, what went wrong, and how to make a run again."""
+"""What a report says in words: which method did best, by how much, how sure, and whether the latent space decays."""
 
 from __future__ import annotations
 
-import json
-import shlex
-import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
-from ocssl.errors import OcsslError
-from ocssl.report.runs import ONLINE, Run, flatten
-from ocssl.runs.config import RunSettings, parse_assignments, resolve_run
-from ocssl.runs.folder import SETTINGS
-from ocssl.settings import validate
+from ocssl.report.compare import OPEN, Difference, against, ranking
+from ocssl.report.decay import Decay, find_decay, together
+from ocssl.report.runs import Run
+from ocssl.report.series import by_series, circumstances, comparable, known, spread_over
+
+DECAYS, NO_DECAY, UNKNOWN_DECAY = "decays", "no decay seen", "not measured"
 
 
-def summary(runs: Sequence[Run]) -> str:
-    """One paragraph: how many runs, the best method, by how much, and what the reader should know."""
+def summary(runs: Sequence[Run]) -> list[str]:
+    """Sentences: how many runs, the best method, by how much, how sure, decay, and what else a reader should know."""
     words = [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}."]
     words += _rankings(runs)
+    words += _decay_sentence(runs)
     below = [run.label for run in runs if run.finished and _below_start(run)]
     if below:
         words.append(f"Ending below the untrained encoder: {', '.join(below)}.")
@@ -28,62 +26,105 @@ def summary(runs: Sequence[Run]) -> str:
         words.append(f"Unfinished, so not compared: {', '.join(unfinished)}.")
     fallen = [run.label for run in runs if run.collapsed]
     words.append(f"Collapsed: {', '.join(fallen)}." if fallen else "Nothing collapsed.")
-    return " ".join(words)
-
-
-def _rankings(runs: Sequence[Run]) -> list[str]:
-    """A sentence on each group of finished runs that can be compared: one benchmark, regime, stream and probe."""
-    groups: dict[str, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: run.regime != ONLINE):
-        if run.finished and run.average is not None:
-            probe = run.settings.get("evaluate.probe")
-            groups.setdefault(f"{run.benchmark} {run.regime} {probe} {sorted(_stream(run).items())}", []).append(run)
-    words = [_ranking(group, list(groups.values())) for group in groups.values()]
-    if len(groups) > 1:
-        words.append("These groups are not compared with one another.")
-    if any(len(by_series(group)) > 1 and len(group) == len(by_series(group)) for group in groups.values()):
-        words.append("With one seed a method, small differences may be chance.")
     return words
 
 
-def _stream(run: Run) -> dict[str, Any]:
-    """Settings of the stream; the regime speaks for the epochs."""
-    return {key: value for key, value in run.settings.items() if key.startswith("stream.") and key != "stream.epochs"}
+def _rankings(runs: Sequence[Run]) -> list[str]:
+    """Sentences on each group of finished runs that can be compared."""
+    groups = comparable(runs)
+    words = [sentence for group in groups for sentence in _ranking(group, groups)]
+    if len(groups) > 1:
+        words.append("These groups are not compared with one another.")
+    return words
 
 
-def _ranking(runs: list[Run], groups: Sequence[list[Run]]) -> str:
+def _ranking(runs: list[Run], groups: Sequence[list[Run]]) -> list[str]:
     several = by_series(runs)
-    means = {series: fmean(run.average or 0.0 for run in group) for series, group in several.items()}
-    best, *others = sorted(means, key=lambda series: -means[series])
-    where = f"On {runs[0].benchmark} ({_circumstances(runs[0], [group[0] for group in groups])}) {best} has"
+    best, *others = ranking(several)
+    mean = fmean(known(several[best], "average"))
+    final = mean_and_spread(known(several[best], "final"))
+    where = f"On {runs[0].benchmark} ({circumstances(runs[0], [group[0] for group in groups])}) {best} has"
     if not others:
-        return f"{where} an average accuracy of {means[best]:.1f} %."
-    gap = means[best] - means[others[0]]
+        return [f"{where} an average accuracy of {mean:.1f} % and a final one of {final} %."]
+    second = several[others[0]]
+    gap = mean - fmean(known(second, "average"))
     margin = f"{gap:.1f} points above" if gap >= 0.05 else "less than 0.1 points above"
-    return f"{where} the best average accuracy: {means[best]:.1f} %, {margin} {others[0]}."
+    end = f"its final accuracy is {final} %, that of {others[0]} {mean_and_spread(known(second, 'final'))} %."
+    found = against(best, others[0], several).average
+    return [f"{where} the best average accuracy: {mean:.1f} %, {margin} {others[0]}; {end}", sureness(found, best)]
 
 
-def _circumstances(run: Run, groups: Sequence[Run]) -> str:
-    """The probe, and in what a group differs from the others on its benchmark; each is given by one of its runs."""
-    others = [other for other in groups if other.benchmark == run.benchmark]
-    words = [f"{run.settings.get('evaluate.probe', 'unknown')} probe"]
-    if {other.regime for other in others} != {ONLINE}:
-        words.append(run.regime)
-    keys = sorted({key for other in others for key in _stream(other)})
-    differ = [key for key in keys if any(_stream(other).get(key) != _stream(run).get(key) for other in others)]
-    return "; ".join(words + [f"{key}={json.dumps(run.settings.get(key), default=str)}" for key in differ])
+def sureness(found: Difference | None, best: str) -> str:
+    """How sure it is that the best method is better than the next."""
+    if found is None:
+        return "They share no seed, so small differences may be chance."
+    if found.half is None:
+        return "With one shared seed there is no interval: small differences may be chance."
+    low, high = found.mean - found.half, found.mean + found.half
+    range_ = f"Over {found.pairs} paired seeds the gap in average accuracy is {low:+.1f} to {high:+.1f} points (95 %)"
+    return f"{range_}: the two are {OPEN}." if found.verdict == OPEN else f"{range_}: {best} is {found.verdict}."
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    """A mean over seeds with the standard deviation, if there are several.
+
+    >>> mean_and_spread([10.0, 12.0]), mean_and_spread([10.0]), mean_and_spread([])
+    ('11.0 ± 1.4', '10.0', '-')
+    """
+    if not values:
+        return "-"
+    spread = spread_over(values)
+    return f"{fmean(values):.1f}" + (f" ± {spread:.1f}" if spread is not None else "")
+
+
+def decay_of(run: Run) -> Decay | None:
+    """The phase of decay of a run, in per cent of the stream."""
+    rows = [(e.share, e) for e in run.evaluations if e.experience > 0]
+    there = [(share, e) for share, e in rows if share is not None]
+    return find_decay(
+        [share for share, _ in there],
+        [e.deviation for _, e in there],
+        [e.overlap for _, e in there],
+        [e.accuracy for _, e in there],
+    )
+
+
+def decays(runs: Sequence[Run]) -> dict[str, Decay]:
+    """The phase of decay of each series that has one."""
+    phases = {series: together([decay_of(run) for run in group]) for series, group in by_series(runs).items()}
+    return {series: phase for series, phase in phases.items() if phase}
+
+
+def decay_words(group: Sequence[Run]) -> str:
+    """Whether a series decays, and since when."""
+    seen = [run for run in group if any(e.overlap is not None and e.accuracy is not None for e in run.evaluations)]
+    if not seen:
+        return UNKNOWN_DECAY
+    phases = [decay_of(run) for run in seen]
+    count, phase = sum(p is not None for p in phases), together(phases)
+    of = f" ({count} of {len(seen)} seeds)" if len(seen) > 1 and count else ""
+    if phase is None:
+        return f"decay in {count} of {len(seen)} seeds only" if count else NO_DECAY
+    until = "on" if phase.lasts else f"to {phase.end:.0f} %"
+    packing = f", Deviation falling from {phase.packing:.0f} %" if phase.packing is not None else ""
+    return f"{DECAYS} from {phase.start:.0f} % of the stream {until}{packing}{of}"
+
+
+def _decay_sentence(runs: Sequence[Run]) -> list[str]:
+    said = {series: decay_words(group) for series, group in by_series(runs).items()}
+    decaying = [f"{series} {words}" for series, words in said.items() if words.startswith(DECAYS)]
+    decaying += [f"{words} of {series}" for series, words in said.items() if words.startswith("decay in")]
+    well = [series for series, words in said.items() if words == NO_DECAY]
+    parts = decaying + ([f"{NO_DECAY} in {_listed(well)}"] if well else [])
+    return [f"Latent space: {'; '.join(parts)}."] if parts else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _below_start(run: Run) -> bool:
     return run.start is not None and run.final is not None and run.final < run.start
-
-
-def by_series(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Runs that differ in nothing but the seed, together; of two with one seed, the later."""
-    groups: dict[str, dict[int | None, Run]] = {}
-    for run in runs:
-        groups.setdefault(run.series, {})[run.seed] = run
-    return {series: list(group.values()) for series, group in groups.items()}
 
 
 def health(run: Run) -> str:
@@ -94,52 +135,7 @@ def health(run: Run) -> str:
     return ", ".join(words) or "ok"
 
 
-def again(run: Run) -> tuple[str, str]:
-    """What to say on making a run again, and the command line that does it, if there is one."""
-    try:
-        wanted = validate(RunSettings, tomllib.loads(run.text))
-    except (OcsslError, ValueError, RecursionError) as error:
-        return f"This ocssl cannot make the run again: its {SETTINGS} is not right: {error}", ""
-    words = None if run.method.endswith(".toml") else _assignments(wanted)
-    if words is not None:
-        sets = [part for word in words for part in ("--set", word)]
-        own = ["ocssl", "run", wanted.method, wanted.benchmark, "--seed", str(wanted.seed), *sets]
-        return "Make this run again:", shlex.join(own)
-    folder = run.folder.resolve().name
-    copy = shlex.quote(f"{folder}-again")
-    return (
-        f"Its recipe or its parts are not those of this ocssl, but {SETTINGS} says everything. Make this run again "
-        "from the folder that its folder lies in; parts of your own take --parts FILE.py:",
-        f"mkdir {copy} && cp {shlex.quote(f'{folder}/{SETTINGS}')} {copy} && ocssl resume {copy}",
-    )
-
-
-def _assignments(wanted: RunSettings) -> list[str] | None:
-    """The fewest `key=value` words that make a recipe into these settings; None if none do."""
-
-    def gives(words: Iterable[str]) -> dict[str, Any]:
-        return _flat(resolve_run(wanted.method, wanted.benchmark, wanted.seed, parse_assignments(words)))
-
-    def enough(words: Iterable[str]) -> bool:
-        try:
-            return gives(words) == target
-        except OcsslError:
-            return False
-
-    target = _flat(wanted)
-    try:
-        usual = gives([])
-    except OcsslError:
-        return None
-    differ = {key: value for key, value in target.items() if key not in usual or usual[key] != value}
-    words = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in differ.items()]
-    if not enough(words):
-        return None
-    for word in list(words):
-        fewer = [other for other in words if other != word]
-        words = fewer if enough(fewer) else words
-    return words
-
-
-def _flat(settings: RunSettings) -> dict[str, Any]:
-    return {key: value for key, value in flatten(settings.model_dump(mode="json")) if value is not None}
+def repeated(runs: Sequence[Run], groups: Mapping[str, Sequence[Run]]) -> str:
+    """A note where runs with the same settings and seed stand for one."""
+    more = len(runs) - sum(map(len, groups.values()))
+    return f"Of runs with the same settings and seed the last counts; {more} are passed over." if more else ""

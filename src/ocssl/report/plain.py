@@ -1,0 +1,41 @@
+"""Values from files that nobody vouches for, as plain numbers and short texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+MOST_NUMBERS = 4096  # of a list in an event; what is longer is not ours
+
+
+def number(value: object) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def numbers(value: object) -> list[float]:
+    """A list of finite numbers; anything else is an empty one."""
+    if not isinstance(value, list) or len(value) > MOST_NUMBERS:
+        return []
+    found = [number(item) for item in value]
+    return [item for item in found if item is not None] if None not in found else []
+
+
+def short(text: str, most: int = 36) -> str:
+    """A text that fits into a legend."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def flatten(tree: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their dotted keys."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{path}{key}.")
+        else:
+            yield path + key, value

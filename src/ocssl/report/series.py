@@ -1,0 +1,70 @@
+"""Runs that belong together: seeds of one series, and series that may be compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from ocssl.report.runs import ONLINE, Run
+
+Points = Iterable[tuple[float | None, float | None]]
+
+
+def by_series(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Runs that differ in nothing but the seed, together; of two with one seed, the later."""
+    groups: dict[str, dict[int | None, Run]] = {}
+    for run in runs:
+        groups.setdefault(run.series, {})[run.seed] = run
+    return {series: list(group.values()) for series, group in groups.items()}
+
+
+def comparable(runs: Sequence[Run]) -> list[list[Run]]:
+    """Finished runs with an accuracy, in groups that can be compared: one benchmark, regime, stream and probe."""
+    groups: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.regime != ONLINE):
+        if run.finished and run.average is not None:
+            probe = [run.settings.get(f"evaluate.{key}") for key in ("probe", "compat")]
+            groups.setdefault(f"{run.benchmark} {run.regime} {probe} {sorted(_stream(run).items())}", []).append(run)
+    return list(groups.values())
+
+
+def circumstances(run: Run, others: Sequence[Run]) -> str:
+    """The probe, and in what a group differs from the others on its benchmark; each is given by one of its runs."""
+    others = [other for other in others if other.benchmark == run.benchmark]
+    words = [f"{run.settings.get('evaluate.probe', 'unknown')} probe"]
+    if {other.regime for other in others} != {ONLINE}:
+        words.append(run.regime)
+    keys = sorted({key for other in others for key in _stream(other)})
+    differ = [key for key in keys if any(_stream(other).get(key) != _stream(run).get(key) for other in others)]
+    return "; ".join(words + [f"{key}={json.dumps(run.settings.get(key), default=str)}" for key in differ])
+
+
+def _stream(run: Run) -> dict[str, Any]:
+    """Settings of the stream; the regime speaks for the epochs."""
+    return {key: value for key, value in run.settings.items() if key.startswith("stream.") and key != "stream.epochs"}
+
+
+def known(runs: Iterable[Run], measure: Literal["final", "average"]) -> list[float]:
+    """A measure of the runs that have it."""
+    return [value for value in (getattr(run, measure) for run in runs) if value is not None]
+
+
+def spread_over(values: Sequence[float]) -> float | None:
+    """The standard deviation over seeds, if there are several."""
+    return stdev(values) if len(values) > 1 else None
+
+
+def means_at(curves: Iterable[Points]) -> list[tuple[float, float, float | None]]:
+    """Curves of seeds as one: place, mean, and standard deviation where several have a value there.
+
+    >>> means_at([[(0.0, 1.0), (50.0, 2.0)], [(0.0, 3.0), (50.0, None)]])
+    [(0.0, 2.0, 1.4142135623730951), (50.0, 2.0, None)]
+    """
+    found: dict[float, list[float]] = {}
+    for curve in curves:
+        for x, y in curve:
+            if x is not None and y is not None:
+                found.setdefault(round(x, 2), []).append(y)
+    return [(x, fmean(values), spread_over(values)) for x, values in sorted(found.items())]

@@ -1,0 +1,51 @@
+"""Writing a report: the page, and if asked for, its figures and tables in files of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ocssl.checkpoint import replace_file
+from ocssl.errors import RunFolderError
+from ocssl.report.compare import compare
+from ocssl.report.figures import all_charts
+from ocssl.report.html import make_page
+from ocssl.report.naming import find_runs
+from ocssl.report.tables import for_export
+from ocssl.report.texts import as_csv, as_latex, as_markdown
+
+
+def write_report(folders: list[Path], output: Path, figures: Path | None = None, tables: Path | None = None) -> int:
+    """Write one self-contained HTML file on the runs of some folders, all or nothing; returns its size in bytes.
+
+    `figures` and `tables` are folders for the charts as PDF and PNG and the tables as LaTeX, Markdown and CSV.
+    """
+    runs = find_runs(folders)
+    for place in filter(None, (figures, tables)):
+        if place.exists() and not place.is_dir():
+            raise RunFolderError(f"cannot write to {place}: it is a file; name a folder.")
+    page = make_page(runs).encode("utf-8", "replace")
+    if output.is_dir():
+        raise RunFolderError(f"cannot write the report to {output}: it is a folder; name a file.")
+    _write(output, page, "the report")
+    comparisons = compare(runs)
+    if figures:
+        from ocssl.report.prints import print_chart
+
+        for group in all_charts(runs, comparisons).values():
+            for chart in group:
+                for kind, packed in print_chart(chart).items():
+                    _write(figures / f"{chart.key}.{kind}", packed, "a figure")
+    if tables:
+        for table, numbers in for_export(runs, comparisons):
+            written = {"tex": as_latex(table), "md": as_markdown(table), "csv": as_csv(numbers)}
+            for kind, words in written.items():
+                _write(tables / f"{table.key}.{kind}", words.encode("utf-8", "replace"), "a table")
+    return len(page)
+
+
+def _write(path: Path, content: bytes, what: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, content)
+    except OSError as error:
+        raise RunFolderError(f"cannot write {what} to {path}: {error.strerror or error}.") from None
