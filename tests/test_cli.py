@@ -133,7 +133,8 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
         "evaluate": _flags("checkpoint data output per-task probe probe-compat quiet workers"),
         "list": [],
         "pretrain": _flags("bad-images batch cache data device epochs out quiet seed set"),
-        "report": ["--output"],
+        "report": _flags("figures output tables"),
+        "reproduce": _flags("benchmark cache data device dry-run machine only out scale threads workers"),
         "resume": ["--data", "--device", "--parts", "--quiet"],
         "run": _flags("bad-images cache data device init out parts probe-compat quiet seed set workers"),
     }
@@ -147,6 +148,7 @@ def test_list_shows_every_name_with_a_line(capsys: pytest.CaptureFixture[str]) -
         "objectives": list(OBJECTIVES),
         "benchmarks": ["synthetic", "cifar100", "imagenet100", "clear100", "inat", "folder", "parquet", "hf"],
         "encoders": ["resnet10", "resnet18"],
+        "experiments": ["table1", "table7", "figure2", "figure20"],
     }.items():
         code, out, _ = call(["list", kind], capsys)
         assert code == 0

@@ -13,7 +13,9 @@ from torch import nn
 from ocssl.encoders import ENCODERS, feature_dimension
 from ocssl.errors import SettingError, unknown
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
+from ocssl.memory.shards import Shard
 from ocssl.objectives import OBJECTIVES, Objective
+from ocssl.ranks import ALONE, Ranks
 from ocssl.registry import Registry
 from ocssl.settings import LearnerSettings, ObjectiveSettings
 from ocssl.terms import TERMS, Term
@@ -159,8 +161,9 @@ def build_memory(
     terms: Mapping[str, Term],
     generator: torch.Generator,
     device: torch.device,
+    ranks: Ranks = ALONE,
 ) -> Memory:
-    """The memory with those columns, of all that could be stored, that a rule or term reads."""
+    """The memory, or a rank's shard of it, with those columns of all that there are that a rule or term reads."""
     chosen = settings.memory
     for rule, options in chosen.rules.items():  # also those of rules that are not in use
         if rule not in KEEPS and rule not in DRAWS:
@@ -188,12 +191,14 @@ def build_memory(
         "projected": objective.projection,
     }
     columns = {name: length for name, length in vectors.items() if any(name in names for names in needs.values())}
-    columns |= keep.columns(chosen.capacity)
+    capacity = ranks.share(chosen.capacity)
+    columns |= keep.columns(capacity)
     try:
-        store = Store(chosen.capacity, (3, image_size, image_size), columns, device)
+        store = Store(capacity, (3, image_size, image_size), columns, device)
     except (RuntimeError, MemoryError):
         raise SettingError(f"memory.capacity is {chosen.capacity}: this machine cannot hold so many slots.") from None
-    return Memory(store, keep, draw, generator, ema=chosen.ema, unit_vectors=chosen.mean == "unit")
+    memory = Memory(store, keep, draw, generator, ema=chosen.ema, unit_vectors=chosen.mean == "unit")
+    return memory if ranks.size == 1 else Shard(memory, ranks, chosen.capacity)
 
 
 def _require_statistics(

@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ocssl.errors import RunFolderError
+from ocssl.errors import OcsslError, RunFolderError
 from ocssl.report import write_report
 from ocssl.runs.config import RunSettings, read_settings, resolve_run
 from ocssl.runs.folder import SETTINGS, create, finished
-from ocssl.runs.parallel import run_side_by_side
+from ocssl.runs.pool import run_all
 from ocssl.runs.progress import Bars
 from ocssl.runs.stop import stop_on_signals
 
@@ -40,9 +40,12 @@ def run_demo(out: Path, seed: int, console: Console) -> int:
     for method, folder in folders.items():
         _prepare(folder, resolve_run(method, "synthetic", seed, COMMON | OWN.get(method, {})))
     with stop_on_signals() as stop, Bars(console) as bars:
-        if not run_side_by_side(folders, bars, stop):
-            console.print("stopped and saved; continue with: ocssl demo", highlight=False)
-            return 128 + (stop.signal or 0)
+        failures = run_all(folders, bars, stop, workers=len(METHODS), shared=True)
+    for name, reason in failures.items():
+        raise OcsslError(f"the run {folders[name]} failed: {reason}")
+    if stop:
+        console.print("stopped and saved; continue with: ocssl demo", highlight=False)
+        return 128 + (stop.signal or 0)
     report = out / "report.html"
     write_report(list(folders.values()), report)
     console.print(_table([finished(folder) or {} for folder in folders.values()]))

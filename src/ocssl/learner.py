@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ocssl.finite import Guard
 from ocssl.images import as_ids, as_images
 from ocssl.join import Join
 from ocssl.objectives import Output
+from ocssl.ranks import ALONE, Ranks, other_ranks
 from ocssl.settings import LearnerSettings, validate, whole
 from ocssl.statistics import effective_rank, measure, spread
 from ocssl.terms import Step
@@ -29,6 +31,7 @@ from ocssl.weights import evaluating, generator_for, single_sample
 
 FEW = 8  # samples below which spread and rank are not told
 BLOCK = 256  # images that `transform` encodes at a time
+GENERATORS = ("generator.views", "generator.join", "memory.generator")  # every rank has its own
 
 
 @dataclass(frozen=True)
@@ -64,25 +67,28 @@ class Learner:
         settings: Mapping[str, Any] | LearnerSettings | None = None,
         encoder: nn.Module | None = None,
         device: str | torch.device = "cpu",
+        ranks: Ranks = ALONE,
     ) -> None:
         if not isinstance(settings, LearnerSettings):
             settings = validate(LearnerSettings, recipes.resolve(method, None, {} if settings is None else settings))
         image_size, seed = whole("image_size", image_size, 4, 1024), whole("seed", seed, 0, 2**63 - 1)
         self.method, self.image_size, self.seed, self.settings = method, image_size, seed, settings
         self.device = usable_device(device)
+        self.ranks = ranks  # the processes that train this learner together
         self.steps = 0
         self.seen = 0
         self.own_encoder = encoder is not None
         self.views = Views(settings.views, image_size)
-        self._view_generator = generator_for(seed, "views")
-        self.join = Join(settings.schedule, generator_for(seed, "join"))
+        self._view_generator = generator_for(seed, ranks.named("views"))
+        self.join = Join(settings.schedule, generator_for(seed, ranks.named("join")))
         self.objective = build_objective(settings, image_size, encoder, generator_for(seed, "weights"))
         self.terms = build_terms(settings, self.objective, seed)
+        ranks.require(settings, self.terms)
         self.network = nn.ModuleDict({"objective": self.objective, "terms": nn.ModuleDict(self.terms)}).train()
+        ranks.synchronise(self.network)
         self.network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.memory = build_memory(
-            settings, image_size, self.objective, self.terms, generator_for(seed, "memory"), self.device
-        )
+        generator = generator_for(seed, ranks.named("memory"))
+        self.memory = build_memory(settings, image_size, self.objective, self.terms, generator, self.device, ranks)
         self._parameters = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
         options = settings.optimizer
         self._optimizer = torch.optim.SGD(
@@ -101,6 +107,7 @@ class Learner:
     def partial_fit(self, images: Any, ids: Any = None) -> Info:
         """Learn from one stream minibatch, uint8 [b, 3, H, W] or [b, H, W, 3]; more than `schedule.batch` is cut up.
 
+        Of several ranks each is given the whole minibatch, and takes its rows.
         After a NonFiniteLoss the weights are those before the refused step; load the last save to go on.
         """
         images = as_images(images, self.image_size)
@@ -108,7 +115,8 @@ class Learner:
         size = self.settings.schedule.batch
         history: list[dict[str, Tensor]] = []
         for stream, stream_ids in zip(images.split(size), ids.split(size), strict=True):
-            out = self._fit_minibatch(send(stream, self.device), send(stream_ids, self.device), history)
+            mine = self.ranks.mine(self.seen)
+            out = self._fit_minibatch(send(stream[mine], self.device), send(stream_ids[mine], self.device), history)
             self._guard.settle()
         return self._info(history, out)
 
@@ -118,11 +126,13 @@ class Learner:
         if schedule.admit == "before":
             memory.insert(stream, stream_ids, self._glance(stream), context)
         for p in range(schedule.passes):
-            fresh = len(stream) if self._has_stream(p) else 0
-            replay = memory.draw(self.join.wanted(fresh, len(memory)), context)
+            streaming = self._has_stream(p)
+            fresh = len(stream) if streaming else 0
+            replay = memory.draw(self._wanted(fresh), context)
             batch = torch.cat([stream[:fresh], replay.images])  # stream rows first
             views, replay = self.join(self._see(batch), fresh, replay)
-            with single_sample(self.network, alone=views.shape[1] == 1):
+            rows = self.ranks.count(views.shape[1])
+            with single_sample(self.network, alone=rows.total == 1):
                 out: Output = self.objective(views)
                 step = Step(p, fresh, views, replay, out, measure(out, self.settings.memory), self.objective, memory)
                 loss = out.total(torch.cat([replay.weight.new_ones(fresh), replay.weight]))
@@ -133,14 +143,14 @@ class Learner:
                     loss = loss + term.weight * penalty.loss
                     signals[name] = penalty.loss.detach()
                     signals |= {f"{name}.{key}": value for key, value in penalty.signals.items()}
-            self._step(loss, out.loss, torch.cat([stream_ids[:fresh], replay.ids]))
-            history.append({"loss": loss.detach(), **signals})
+            self._step(rows.part(loss), out.loss, torch.cat([stream_ids[:fresh], replay.ids]))
+            history.append({name: rows.part(value) for name, value in {"loss": loss.detach(), **signals}.items()})
             memory.refresh(replay, step.measured.rows(slice(fresh, None)))
-            if fresh:
+            if streaming:
                 arrived = step.measured.rows(slice(0, fresh))
             if (p == 0 and schedule.admit == "first") or (p == schedule.passes - 1 and schedule.admit == "last"):
                 memory.insert(stream, stream_ids, arrived, context)
-        self.seen += len(stream)
+        self.seen += self.ranks.total(len(stream))
         return out
 
     # -----------------------------------------------------------------------------------------------------------------
@@ -148,7 +158,12 @@ class Learner:
     def _has_stream(self, p: int) -> bool:
         """Whether pass p contains the stream samples; an empty memory leaves nothing else."""
         wanted = self.settings.schedule.stream_in
-        return wanted == "all" or (wanted == "first" and p == 0) or not len(self.memory)
+        return wanted == "all" or (wanted == "first" and p == 0) or not self.ranks.total(len(self.memory))
+
+    def _wanted(self, fresh: int) -> int:
+        """How many samples to draw beside so many stream rows: this rank's share of what the ranks draw together."""
+        ranks = self.ranks
+        return ranks.share(self.join.wanted(ranks.total(fresh), ranks.total(len(self.memory))))
 
     def _see(self, images: Tensor) -> Tensor:
         return self.views(images, self._view_generator, self.objective.views)
@@ -165,10 +180,12 @@ class Learner:
         return LearnerContext(self.objective, self.views, self._view_generator, stream, self.lr)
 
     def _step(self, loss: Tensor, losses: Tensor, ids: Tensor) -> None:
-        """One SGD step, or none if the loss is not finite."""
-        self._guard.watch(loss, losses, ids, self.steps)
+        """One SGD step on the sum of all ranks' losses, or none if it is not finite."""
+        ranks = self.ranks
+        self._guard.watch(ranks.sum(loss.detach()), ranks.gather(losses.detach()), ranks.gather(ids), self.steps)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        ranks.add_gradients(self._parameters.values())
         self._optimizer.step()
         self.steps += 1
         self.objective.after_step()
@@ -197,7 +214,8 @@ class Learner:
     def _info(self, history: list[dict[str, Tensor]], out: Output) -> Info:
         keys = dict.fromkeys(key for step in history for key in step)  # a term may have more to show in some steps
         told = {key: torch.stack([step[key] for step in history if key in step]).mean() for key in keys}
-        features = out.features[0].detach().float()
+        told = {key: self.ranks.sum(value) for key, value in told.items()}
+        features = self.ranks.gather(out.features[0].detach().float())
         if len(features) >= FEW:  # else too few to speak of directions
             told |= {"spread": spread(features), "rank": effective_rank(features)}
         numbers = dict(zip(told, torch.stack([x.double() for x in told.values()]).tolist(), strict=True))  # one wait
@@ -230,9 +248,25 @@ class Learner:
     # ---- state ------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path, extra: Mapping[str, Any] | None = None) -> None:
-        """Write all that continuing bit for bit needs: safetensors and JSON, atomically. `extra` is the caller's."""
+        """Write all that continuing bit for bit needs: safetensors and JSON, atomically. `extra` is the caller's.
+
+        All ranks take part, and the first one writes.
+        """
         self.require_finite()
-        checkpoint.write(folder, self.tensors(), {**self.facts(), "extra": dict(extra or {})})
+        with self.whole():
+            tensors = self.tensors()
+            others = self.ranks.others({name: tensors[name] for name in GENERATORS})
+        if self.ranks.first:
+            checkpoint.write(folder, tensors | others, {**self.facts(), "extra": dict(extra or {})})
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Meanwhile the first rank's memory is that of all ranks, to be looked at. All ranks take part."""
+        own, self.memory = self.memory, self.memory.whole()
+        try:
+            yield
+        finally:
+            self.memory = own
 
     def require_finite(self) -> None:
         """Refuse to go on from weights that have diverged."""
@@ -244,11 +278,16 @@ class Learner:
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str | torch.device = "cpu"
+        cls,
+        folder: str | Path,
+        *,
+        encoder: nn.Module | None = None,
+        device: str | torch.device = "cpu",
+        ranks: Ranks = ALONE,
     ) -> Learner:
         """The learner that `save` wrote. One made with an encoder of its own needs that encoder again, for its code."""
         tensors, facts = checkpoint.read(folder)
-        return cls.restore(tensors, facts, encoder=encoder, device=device)
+        return cls.restore(tensors, facts, encoder=encoder, device=device, ranks=ranks)
 
     def facts(self) -> dict[str, Any]:
         """The part of the state that is not tensors."""
@@ -281,12 +320,15 @@ class Learner:
         *,
         encoder: nn.Module | None = None,
         device: str | torch.device = "cpu",
+        ranks: Ranks = ALONE,
     ) -> Learner:
         """The learner that has these tensors and facts."""
         try:
             if facts["own_encoder"] and encoder is None:
                 raise CheckpointError("this learner was made with an encoder of its own: pass encoder= to load it.")
             settings = validate(LearnerSettings, facts["settings"])
+            if settings.compute.ranks != ranks.size:
+                raise CheckpointError(other_ranks("this learner", settings.compute.ranks, ranks.size))
             learner = cls(
                 facts["method"],
                 image_size=facts["image_size"],
@@ -294,6 +336,7 @@ class Learner:
                 settings=settings,
                 encoder=encoder,
                 device=device,
+                ranks=ranks,
             )
             learner.steps, learner.seen = facts["steps"], facts["seen"]
             learner.lr = facts.get("lr", settings.optimizer.lr)
@@ -303,6 +346,8 @@ class Learner:
         return learner
 
     def _load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        tensors = self.ranks.saved(tensors, GENERATORS)
+
         def under(prefix: str) -> dict[str, Tensor]:
             return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 

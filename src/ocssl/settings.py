@@ -159,6 +159,7 @@ class ComputeSettings(Section):
     compile: bool = Field(
         False, description="let torch.compile fuse the encoder: about a minute at the start; needs a C++ compiler"
     )
+    ranks: int = Field(1, ge=1, le=4096, description="processes that train together; torchrun starts and sets them")
 
 
 class LearnerSettings(Section):

@@ -62,10 +62,10 @@ def main(words: Sequence[str] | None = None) -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def console() -> Console:
+def console(silent: bool = False) -> Console:
     from rich.console import Console
 
-    return Console()
+    return Console(quiet=silent)
 
 
 def complain(message: str) -> None:

@@ -126,10 +126,12 @@ def report(
     /,
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("report.html"),
+    figures: Path | None = None,
+    tables: Path | None = None,
 ) -> int:
     """One self-contained HTML page on one or more runs.
 
-    Example: ocssl report runs/solar-synthetic-seed0 runs/er-fifo-synthetic-seed0 -o report.html
+    Example: ocssl report runs/solar-synthetic-seed0 runs/er-fifo-synthetic-seed0 -o report.html --figures figures
 
     Parameters
     ----------
@@ -137,15 +139,22 @@ def report(
         Run folders, or folders that contain run folders.
     output
         The HTML file to write.
+    figures
+        A folder for the charts as PDF and PNG.
+    tables
+        A folder for overview and comparison as LaTeX, Markdown and CSV.
     """
     from ocssl.report import write_report
 
-    size = write_report(folders, output)
+    size = write_report(folders, output, figures, tables)
     console().print(f"report: {output} ({size / 1e6:.1f} MB)", highlight=False, soft_wrap=True)
+    for what, place in (("figures", figures), ("tables", tables)):
+        if place:
+            console().print(f"{what}: {place}", highlight=False, soft_wrap=True)
     return 0
 
 
-Kind = Literal["methods", "objectives", "rules", "terms", "benchmarks", "encoders"]
+Kind = Literal["methods", "objectives", "rules", "terms", "benchmarks", "encoders", "experiments"]
 
 
 @app.command(name="list")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ocssl.cli.app import Assignments, Count, Seed, Switch, app, console
-from ocssl.errors import SettingError
+from cyclopts import Parameter
+
+from ocssl.cli.app import BAD_INPUT, FAILED, Assignments, Count, Seed, Switch, app, console
+from ocssl.errors import NonFiniteLoss, OcsslError, SettingError
 
 if TYPE_CHECKING:
+    from ocssl.ranks import Ranks
     from ocssl.runs.config import RunSettings
     from ocssl.streams import Benchmark
 
+Track = Annotated[list[Literal["tensorboard", "wandb"]] | None, Parameter(negative=())]
 PATHS = ("folder", "parquet")  # benchmarks whose name holds a path
 
 
@@ -31,6 +37,7 @@ def run(
     init: Path | None = None,
     probe_compat: Literal["none", "authors"] | None = None,
     parts: Path | None = None,
+    track: Track = None,
     device: Literal["cpu", "cuda"] = "cpu",
     quiet: Switch = False,
 ) -> int:
@@ -64,6 +71,8 @@ def run(
         authors: the linear probe as in the authors' code, which drops partial batches.
     parts
         A Python file with rules, objectives or terms of your own; it is run before anything else.
+    track
+        Also write the run's numbers to tensorboard or wandb; may be given twice.
     device
         Where to compute.
     quiet
@@ -83,7 +92,9 @@ def run(
         "evaluate.compat": probe_compat,
     }
     flags = {key: value for key, value in reading.items() if value is not None}
-    return _start(method, benchmark, seed, flags | parse_assignments(set or []), out, device, quiet, parts)
+    given = flags | parse_assignments(set or [])
+    with _ranks(device) as ranks:
+        return _start(method, benchmark, seed, given, out, device, quiet, parts, ranks, track)
 
 
 @app.command
@@ -142,7 +153,9 @@ def pretrain(
         "data.cache": str(cache.absolute()) if cache else None,
     }
     flags = {key: value for key, value in given.items() if value is not None}
-    return _start("pretrain", benchmark, seed, flags | parse_assignments(set or []), out, device, quiet, None)
+    settings = flags | parse_assignments(set or [])
+    with _ranks(device) as ranks:
+        return _start("pretrain", benchmark, seed, settings, out, device, quiet, None, ranks)
 
 
 @app.command
@@ -152,6 +165,7 @@ def resume(
     *,
     data: Path | None = None,
     parts: Path | None = None,
+    track: Track = None,
     device: Literal["cpu", "cuda"] = "cpu",
     quiet: Switch = False,
 ) -> int:
@@ -167,6 +181,8 @@ def resume(
         Where the benchmark's data lie, if they have been moved.
     parts
         A Python file with rules, objectives or terms of your own; it is run before anything else.
+    track
+        Also write the run's numbers to tensorboard or wandb; may be given twice.
     device
         Where to compute.
     quiet
@@ -175,7 +191,8 @@ def resume(
     from ocssl.parts import load_parts
 
     load_parts(parts)
-    return _execute(folder, device, quiet, data=data, parts=parts)
+    with _ranks(device) as ranks:
+        return _execute(folder, device, quiet, ranks, data=data, parts=parts, track=track)
 
 
 @app.command
@@ -219,6 +236,8 @@ def _start(
     device: str,
     quiet: bool,
     parts: Path | None,
+    ranks: Ranks,
+    track: Track = None,
 ) -> int:
     from ocssl.learner import Learner
     from ocssl.runs.config import resolve_run
@@ -226,19 +245,39 @@ def _start(
     from ocssl.runs.initial import start_from
     from ocssl.runs.progress import Bars
     from ocssl.runs.run import make_stream
+    from ocssl.runs.tracking import require_libraries
     from ocssl.streams import load_benchmark
 
-    settings = _with_digest(resolve_run(method, benchmark, seed, overrides))
-    with Bars(console(), quiet) as bars:
+    require_libraries(track or [])
+    settings = _with_digest(resolve_run(method, benchmark, seed, {"compute.ranks": ranks.size} | overrides))
+    with ranks.in_turn(), Bars(console(silent=not ranks.first), quiet) as bars:
         loaded = load_benchmark(settings.benchmark, settings.stream, settings.data, bars.report)
     make_stream(loaded, settings)  # with the lines below: whatever is wrong is said before a folder is made
-    learner = Learner(method, image_size=settings.stream.image_size, settings=settings.learner(), device=device)
+    where = ranks.device(device)
+    size = settings.stream.image_size
+    learner = Learner(method, image_size=size, settings=settings.learner(), device=where, ranks=ranks)
     start_from(learner, settings.init)
     kind, _, place = benchmark.partition(":")
     name = f"{kind}-{Path(place).name}" if place else kind
     folder = out or Path("runs") / f"{Path(method).stem}-{name}-seed{seed}"
-    create(folder, settings)
-    return _execute(folder, device, quiet, loaded, parts=parts)
+    if ranks.first:
+        create(folder, settings)
+    ranks.wait()
+    return _execute(folder, device, quiet, ranks, loaded, parts=parts, track=track)
+
+
+@contextmanager
+def _ranks(device: str) -> Iterator[Ranks]:
+    """The processes that torchrun started, or this one alone. Of several that fail the first says why, once."""
+    from ocssl.ranks import joined
+
+    with joined(device) as ranks:
+        try:
+            yield ranks
+        except OcsslError as error:
+            if ranks.speaks():
+                raise
+            raise SystemExit(FAILED if isinstance(error, NonFiniteLoss) else BAD_INPUT) from None
 
 
 def _with_digest(settings: RunSettings) -> RunSettings:
@@ -255,19 +294,25 @@ def _execute(
     folder: Path,
     device: str,
     quiet: bool,
+    ranks: Ranks,
     loaded: Benchmark | None = None,
     data: Path | None = None,
     parts: Path | None = None,
+    track: Track = None,
 ) -> int:
     from ocssl.runs.progress import Bars, Progress
     from ocssl.runs.run import execute
     from ocssl.runs.stop import stop_on_signals
+    from ocssl.runs.tracking import require_libraries
+    from ocssl.runs.worker import end_with_parent
 
-    screen = console()
+    require_libraries(track or [])
+    screen = console(silent=not ranks.first)
     with stop_on_signals() as stop, Bars(screen, quiet) as bars:
-        metrics = execute(folder, Progress(bars), stop, device, loaded, data)
+        end_with_parent(stop)
+        metrics = execute(folder, Progress(bars), stop, device, loaded, data, ranks, track or ())
     if metrics is None:
-        again = f"ocssl resume {folder}" + (f" --parts {parts}" if parts else "")
+        again = f"{ranks.command} resume {folder}" + (f" --parts {parts}" if parts else "")
         screen.print(f"stopped and saved; continue with: {again}", highlight=False, soft_wrap=True)
         return 128 + (stop.signal or 0)
     screen.print(_summary(metrics, folder), highlight=False, soft_wrap=True)

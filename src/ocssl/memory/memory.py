@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -117,6 +117,15 @@ class Memory:
         values = self.store.scratch(0).copy_(self.store[column]).neg_()
         values[outside] = torch.inf
         return lowest(values, self.store["born"], min(k, len(self) - len(outside)))
+
+    def highest(self, k: int, column: str, outside: Tensor, names: Sequence[str]) -> list[Tensor]:
+        """Columns of the k samples with the highest values of one column, as `top` chooses them."""
+        slots = self.top(k, column, outside)
+        return [self.store[name][slots] for name in names]
+
+    def whole(self) -> Memory:
+        """The memory of which this one may be a part."""
+        return self
 
     def table(self) -> dict[str, Any]:
         """The scalar columns as numpy arrays, one row a filled slot: id, loss, angle, draws, born."""

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ocssl.errors import RunFolderError
+
+if TYPE_CHECKING:
+    from ocssl.runs.tracking import Follower
 
 
 class Events:
     """Appends to `events.jsonl`; `sync` is where a checkpoint stands in it, and `cut` goes back there."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sinks: Sequence[Follower] = ()) -> None:
+        self._sinks = sinks
         try:
             self._file = open(path, "ab")  # noqa: SIM115 - closed by `close`
         except OSError as error:
@@ -35,12 +39,16 @@ class Events:
         return True
 
     def write(self, event: str, **facts: Any) -> None:
-        line = json.dumps({"event": event, **{key: _plain(value) for key, value in facts.items()}})
-        self._file.write(line.encode() + b"\n")
+        whole = {"event": event, **{key: _plain(value) for key, value in facts.items()}}
+        self._file.write(json.dumps(whole).encode() + b"\n")
         self._file.flush()
+        for sink in self._sinks:
+            sink.write(whole)
 
     def close(self) -> None:
         self._file.close()
+        for sink in self._sinks:
+            sink.close()
 
 
 def _plain(value: Any) -> Any:

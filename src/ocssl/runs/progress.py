@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ocssl.evaluate.evaluation import Evaluation
     from ocssl.learner import Info
 
+OVERALL = "all runs"
+
 
 class Bars:
     """A bar a run on a terminal; plain lines where there is none; nothing when quiet."""
@@ -48,6 +50,17 @@ class Bars:
         if name not in self._tasks:
             self._tasks[name] = self._rich.add_task(escape(name), state="")
         self._rich.update(self._tasks[name], total=total, completed=done)
+
+    def end(self, name: str) -> None:
+        """Take a run's bar away."""
+        if name in self._tasks:
+            self._rich.remove_task(self._tasks.pop(name))
+
+    def overall(self, done: float, total: int) -> None:
+        """Show how many of all runs are done, those under way by the part that is done of them."""
+        if OVERALL not in self._tasks:
+            self._tasks[OVERALL] = self._rich.add_task(OVERALL, state="")
+        self._rich.update(self._tasks[OVERALL], total=total, completed=done)
 
     def step(self, name: str, done: int, steps: int, loss: float, spread: float | None, rank: float | None) -> None:
         bar = next((b for b in self._rich.tasks if b.id == self._tasks.get(name)), None)

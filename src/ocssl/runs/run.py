@@ -7,6 +7,8 @@ import math
 import shutil
 import time
 from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,20 @@ from ocssl.assembly import require_known
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
 from ocssl.evaluate.evaluation import evaluate
 from ocssl.learner import Info, Learner
+from ocssl.phases import PhaseClock
+from ocssl.ranks import ALONE, Ranks, other_ranks
 from ocssl.runs.config import RunSettings, read_settings
 from ocssl.runs.events import Events, read_events
 from ocssl.runs.folder import CHECKPOINTS, EVENTS, METRICS, SETTINGS, finished, only_one, whole_checkpoints
+from ocssl.runs.holdings import holdings
 from ocssl.runs.initial import start_from
 from ocssl.runs.metrics import summary
 from ocssl.runs.progress import Progress
 from ocssl.runs.snapshots import write_snapshot
 from ocssl.runs.stop import Stop
+from ocssl.runs.timing import read_timing, write_timing
+from ocssl.runs.tracking import followers
+from ocssl.runs.unheard import Unheard
 from ocssl.statistics import collapsed
 from ocssl.streams import Benchmark, ExperienceStream, load_benchmark
 
@@ -47,23 +55,30 @@ def execute(
     device: str = "cpu",
     benchmark: Benchmark | None = None,
     data: Path | None = None,
+    ranks: Ranks = ALONE,
+    track: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """Start or continue the run of a folder; returns its metrics, or None if it was asked to stop before the end.
 
-    A benchmark that was loaded before need not be loaded again; `data` says where its images lie by now.
+    A benchmark that was loaded before need not be loaded again; `data` says where its images lie by now. Of several
+    ranks all train, and the first one evaluates and writes.
     """
     settings = read_settings(folder / SETTINGS)
-    with only_one(folder):
+    with only_one(folder) if ranks.first else nullcontext():
         done = finished(folder)
         if done is not None:
             return done
-        events = Events(folder / EVENTS)
+        if settings.compute.ranks != ranks.size:
+            raise RunFolderError(other_ranks(f"the run {folder}", settings.compute.ranks, ranks.size))
+        sinks = followers(track, folder, settings, progress.warn) if ranks.first else []
+        events = Events(folder / EVENTS, sinks) if ranks.first else Unheard()
         try:
             (folder / CHECKPOINTS).mkdir(exist_ok=True)
-            benchmark = benchmark or load_benchmark(
-                settings.benchmark, settings.stream, settings.reading(data), progress.report
-            )
-            return _Session(folder, settings, benchmark, events, progress, stop, device).run()
+            with ranks.in_turn():
+                benchmark = benchmark or load_benchmark(
+                    settings.benchmark, settings.stream, settings.reading(data), progress.report
+                )
+            return _Session(folder, settings, benchmark, events, progress, stop, device, ranks).run()
         except OSError as error:
             raise RunFolderError(f"cannot go on in {folder}: {error}.") from None
         finally:
@@ -99,18 +114,25 @@ class _Session:
         progress: Progress,
         stop: Stop,
         device: str,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.folder, self.settings, self.benchmark = folder, settings, benchmark
-        self.events, self.progress, self.stop = events, progress, stop
+        self.events, self.progress, self.stop, self.ranks = events, progress, stop, ranks
         self.stream = make_stream(benchmark, settings)
         self.ends = self.stream.ends()
-        self.learner, self.position = self._restore(device)
+        with ranks.in_turn():  # damaged checkpoints are gone when the others look
+            self.learner, self.position = self._restore(ranks.device(device))
+        if ranks.total(self.position.minibatches) != ranks.size * self.position.minibatches:
+            raise RunFolderError(
+                f"ranks find different checkpoints in {folder}: it must be one folder for all of them."
+            )
         if not events.cut(self.position.events):
             progress.warn(f"{folder / EVENTS} is shorter than it was: what was recorded before is lost.")
         told = [event for event in read_events(folder / EVENTS) if event["event"] == "bad-image"]
         self.faults: dict[str, str] = {event["name"]: event["reason"] for event in told}
         self.known_faults = 0
         self.started = time.perf_counter()
+        self.clock = PhaseClock(self.learner, read_timing(folder))
 
     def _go(self) -> dict[str, Any] | None:
         position, evaluations = self.position, moments(self.stream, self.settings.evaluate.every)
@@ -122,7 +144,7 @@ class _Session:
                 self._evaluate(0)
         else:
             self.events.write("resume", position=position.minibatches)
-        for batch in self.stream.batches(position.minibatches):
+        for batch in self.clock.each("data", self.stream.batches(position.minibatches)):
             self._note_faults()
             self.learner.lr = self.settings.optimizer.rate(position.minibatches / len(self.stream))
             info = self.learner.partial_fit(batch.images, ids=batch.ids) if len(batch.ids) else None
@@ -133,15 +155,19 @@ class _Session:
                 self._evaluate(bisect_left(self.ends, position.minibatches) + 1)
             if position.minibatches in self.ends[:-1] and self.settings.schedule.boundaries:
                 self.learner.boundary()
-            if self.stop or position.minibatches % self.settings.checkpoint.every == 0:
+            stopping = self.ranks.largest(self.stop.signal or 0)  # all ranks stop at the same minibatch
+            if stopping or position.minibatches % self.settings.checkpoint.every == 0:
                 self._save()
-            if self.stop and position.minibatches < len(self.stream):
+            if stopping and position.minibatches < len(self.stream):
+                self.stop.signal = stopping
                 return None
         self._save()
-        metrics = summary(self.settings, self.position, self.learner, self.faults, self._seconds())
-        self.events.write("end", **metrics)
-        checkpoint.replace_file(self.folder / METRICS, json.dumps(metrics, indent=1).encode())
-        return metrics
+        if self.ranks.first:
+            metrics = summary(self.settings, self.position, self.learner, self.faults, self._seconds())
+            self.events.write("end", **metrics)
+            checkpoint.replace_file(self.folder / METRICS, json.dumps(metrics, indent=1).encode())
+        self.ranks.wait()
+        return finished(self.folder)
 
     def run(self) -> dict[str, Any] | None:
         """Go to the end or the next stop; a loss or weights that are not finite are recorded before they are raised."""
@@ -168,10 +194,11 @@ class _Session:
 
     def _record(self, info: Info, task: int) -> None:
         memory = self.learner.memory
-        stored = float(memory.store["loss"].mean()) if len(memory) else math.nan
+        rows = self.ranks.count(len(memory))
+        stored = float(self.ranks.sum(rows.part(memory.store["loss"].mean()))) if rows.total else math.nan
         facts = asdict(info)
         self.events.write(
-            "step", position=self.position.minibatches, task=task, **facts, stored=len(memory), stored_loss=stored
+            "step", position=self.position.minibatches, task=task, **facts, stored=rows.total, stored_loss=stored
         )
         self.progress.step(self.position.minibatches, info)
         if collapsed(info.spread, info.rank) and not self.position.warned:
@@ -184,9 +211,15 @@ class _Session:
             self.progress.warn(message)
 
     def _evaluate(self, experience: int) -> None:
-        position = self.position
         self.learner.require_finite()
-        result = evaluate(self.learner, self.benchmark, self.settings.evaluate, self.settings.seed)
+        with self.learner.whole():
+            if self.ranks.first:
+                self._look(experience)
+
+    def _look(self, experience: int) -> None:
+        position = self.position
+        with self.clock.during("probe"):
+            result = evaluate(self.learner, self.benchmark, self.settings.evaluate, self.settings.seed)
         self._note_faults()
         facts = {
             "experience": experience,
@@ -194,10 +227,14 @@ class _Session:
             "position": position.minibatches,
             "step": self.learner.steps,
             "seen": self.learner.seen,
-            **asdict(result),
+            **{key: value for key, value in asdict(result).items() if key != "spectrum"},
         }
         position.evaluations.append(facts)
         self.events.write("evaluation", **facts, seconds=self._seconds())
+        if result.spectrum:
+            self.events.write("spectrum", position=position.minibatches, values=result.spectrum)
+        held = holdings(self.learner.memory, self.benchmark, len(self.stream) * self.settings.schedule.stream_batch)
+        self.events.write("memory", position=position.minibatches, seen=self.learner.seen, **held)
         self.progress.evaluated(experience, result)
         if self.settings.checkpoint.snapshots:
             write_snapshot(self.folder, self.learner, position.minibatches)
@@ -210,9 +247,12 @@ class _Session:
         folder = self.folder / CHECKPOINTS / f"{position.minibatches:08d}"
         position.seconds, self.started = self._seconds(), time.perf_counter()
         position.events = self.events.sync()
-        self.learner.save(folder, {"position": asdict(position)})
-        for old in sorted(whole_checkpoints(self.folder), reverse=True)[self.settings.checkpoint.keep :]:
-            shutil.rmtree(old)
+        with self.clock.during("save"):
+            self.learner.save(folder, {"position": asdict(position)})
+            for old in sorted(whole_checkpoints(self.folder), reverse=True)[self.settings.checkpoint.keep :]:
+                shutil.rmtree(old, ignore_errors=not self.ranks.first)
+        if self.ranks.first:
+            write_timing(self.folder, self.clock.seconds)
 
     def _restore(self, device: str) -> tuple[Learner, Position]:
         """The newest checkpoint that is whole, or the beginning; damaged ones are named and passed over."""
@@ -224,7 +264,7 @@ class _Session:
             try:
                 tensors, facts = checkpoint.read(folder)
                 learner, position = (
-                    Learner.restore(tensors, facts, device=device),
+                    Learner.restore(tensors, facts, device=device, ranks=self.ranks),
                     Position(**facts["extra"]["position"]),
                 )
             except (CheckpointError, KeyError, TypeError) as error:
@@ -233,7 +273,7 @@ class _Session:
                 continue
             self._require_same(learner, position)
             for other in damaged:  # out of the way, or it would count as one of the last good ones
-                shutil.rmtree(other)
+                shutil.rmtree(other, ignore_errors=not self.ranks.first)
             return learner, position
         if found:
             raise CheckpointError(f"no checkpoint of {self.folder} can be read; start again in another folder.")
@@ -243,6 +283,7 @@ class _Session:
             seed=settings.seed,
             settings=settings.learner(),
             device=device,
+            ranks=self.ranks,
         )
         start_from(learner, settings.init)
         return learner, Position(data=self.benchmark.fingerprint)

@@ -1,7 +1,7 @@
 """Snapshots: the network and the memory's statistics at an evaluation, kept so that a run can be looked at later.
 
-A snapshot is a checkpoint without momentum, stored images and generators: enough to encode and to measure, not to go
-on. Checkpoints can be looked at in the same way.
+A snapshot is a checkpoint without momentum, generators and stored images (but for small pictures of some): enough to
+encode, to measure and to show, not to go on. Checkpoints can be looked at in the same way.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from ocssl import checkpoint
 from ocssl.errors import CheckpointError, RunFolderError
 from ocssl.learner import Learner
+from ocssl.memory import Memory
 from ocssl.runs.folder import CHECKPOINTS, SNAPSHOTS, whole_checkpoints
 from ocssl.settings import LearnerSettings, validate
 
-NETWORK, COLUMN = "network.", "memory.column."
+NETWORK, COLUMN, TILE = "network.", "memory.column.", "tile."
+MOST_TILES, TILE_SIDE = 120, 32
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,19 @@ def write_snapshot(folder: Path, learner: Learner, position: int) -> None:
         for name, tensor in learner.tensors().items()
         if name.startswith(NETWORK) or (name.startswith(COLUMN) and name != f"{COLUMN}image")
     }
+    wanted |= {f"{TILE}{name}": tensor for name, tensor in tiles(learner.memory).items()}
     checkpoint.write(folder / SNAPSHOTS / f"{position:08d}", wanted, {**learner.facts(), "snapshot": position})
+
+
+def tiles(memory: Memory) -> dict[str, Tensor]:
+    """Small pictures of stored images to show, of the same slots every time, with their ids and slots."""
+    slots = torch.arange(0, len(memory), max(1, -(-memory.store.capacity // MOST_TILES)))
+    images = memory.store["image"][slots].cpu()
+    side = max(images.shape[2:])
+    if side > TILE_SIDE and len(slots):
+        size = [max(1, length * TILE_SIDE // side) for length in images.shape[2:]]
+        images = nn.functional.interpolate(images.float(), size, mode="area").round().byte()
+    return {"image": images, "id": memory.store["id"][slots].cpu(), "slot": slots}
 
 
 def places(folder: Path) -> dict[int, Path]:
@@ -65,7 +80,8 @@ def look(path: Path, device: str = "cpu") -> Look:
     """Read a snapshot or a checkpoint."""
     tensors, facts = checkpoint.read(path)
     try:
-        settings = validate(LearnerSettings, facts["settings"])
+        alone = {**facts["settings"].get("compute", {}), "ranks": 1}  # it is not to go on
+        settings = validate(LearnerSettings, {**facts["settings"], "compute": alone})
         learner = Learner(
             facts["method"], image_size=facts["image_size"], seed=facts["seed"], settings=settings, device=device
         )

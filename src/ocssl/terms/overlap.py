@@ -43,14 +43,12 @@ class Overlap(Term):
 
     def forward(self, step: Step) -> Penalty:
         measured, memory = step.measured, step.memory
-        slots = memory.top(self.k, "loss", outside=step.replay.slots)
-        if len(slots) == 0 or (self.short == "skip" and len(slots) < self.k):
+        features, angles = memory.highest(self.k, "loss", step.replay.slots, ("feature", "angle"))
+        if len(angles) == 0 or (self.short == "skip" and len(angles) < self.k):
             nothing = measured.loss.new_zeros(())
             return Penalty(nothing, {"active": nothing})
         angle = measured.angle.detach() if self.detach_angle else measured.angle
         with torch.autocast(measured.feature.device.type, enabled=False):
-            overlaps = overlap_matrix(
-                measured.feature, angle, memory.store["feature"][slots], memory.store["angle"][slots]
-            )
+            overlaps = overlap_matrix(measured.feature, angle, features, angles)
         active = (overlaps.detach() > 0).float().mean()
         return Penalty(overlaps.clamp_min(0).mean(), {"active": active})

@@ -1,0 +1,151 @@
+"""Commands for many runs: `ocssl sweep`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ocssl.cli.app import FAILED, Count, Switch, app, console
+from ocssl.cli.running import Track, _data_path, _with_digest
+from ocssl.errors import SettingError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ocssl.runs.sweep import Planned, Spec
+
+
+@app.command
+def sweep(
+    spec: Path,
+    /,
+    *,
+    out: Path | None = None,
+    workers: Count = 0,
+    threads: Count = 1,
+    ray: str | None = None,
+    data: Path | None = None,
+    track: Track = None,
+    dry_run: Switch = False,
+    quiet: Switch = False,
+) -> int:
+    """Run methods, benchmarks, seeds and a grid of settings side by side; the same command again goes on.
+
+    Example: ocssl sweep sizes.toml --workers 2, where sizes.toml holds the lines methods = ["solar", "er-fifo"],
+    seeds = [0, 1, 2], [grid], "memory.capacity" = [200, 400]; more in docs/sweeps.md.
+
+    Parameters
+    ----------
+    spec
+        The TOML file that says what to run.
+    out
+        The folder for all run folders; by default what the file says, or runs/NAME-OF-THE-FILE.
+    workers
+        Runs at a time; 0: as many as there are cores, or as the cluster has.
+    threads
+        Threads of each run.
+    ray
+        Run on a Ray cluster: its address, auto for the one that is running here, local for one of this machine's own.
+    data
+        The folder or archive with the benchmark's data.
+    track
+        Also write to tensorboard or wandb; may be given twice.
+    dry_run
+        List the runs and make nothing.
+    quiet
+        Print nothing but warnings, errors and the result.
+    """
+    from ocssl.runs.sweep import plan, read_spec
+    from ocssl.settings import whole
+
+    whole("--workers", workers, 0, 4096)
+    whole("--threads", threads, 1, 1024)
+    wanted = _placed(read_spec(spec), data)
+    folder = out or wanted.out or Path("runs") / spec.stem
+    runs = [replace(run, settings=_with_digest(run.settings)) for run in plan(wanted)]
+    screen = console()
+    if dry_run:
+        _list(runs, folder, screen)
+        return 0
+    return _go(runs, folder, screen, workers, threads, ray, track or [], quiet)
+
+
+def _placed(spec: Spec, data: Path | None) -> Spec:
+    """The sweep with the places of its images as paths that hold from anywhere."""
+    from ocssl.streams.benchmark import parse_name
+
+    places = {name: Path(place) for name, place in spec.data.items()}
+    if data is not None:
+        open_ones = [b for b in spec.benchmarks if b not in places and parse_name(b) != ("synthetic", None)]
+        if len(open_ones) != 1:
+            raise SettingError(
+                f"--data is for one benchmark, and {len(open_ones)} of the sweep need one; write [data] in its file."
+            )
+        places[open_ones[0]] = data
+    known = {name: _data_path(name, places.get(name)) for name in spec.benchmarks}
+    return replace(spec, data={name: place for name, place in known.items() if place is not None})
+
+
+def _list(runs: list[Planned], out: Path, screen: Console) -> None:
+    """A line for each run: name, steps, what is there of it, and its point in the grid."""
+    from ocssl.runs.folder import METRICS, SETTINGS
+    from ocssl.runs.sweep_folder import steps_of
+
+    total, width = 0, max(len(run.name) for run in runs)
+    for run in runs:
+        steps, folder = steps_of(run), out / run.name
+        total += steps or 0
+        state = "finished" if (folder / METRICS).exists() else "started" if (folder / SETTINGS).exists() else "new"
+        known = "steps unknown" if steps is None else f"{steps:,} steps"
+        point = " ".join(f"{key}={value}" for key, value in run.point.items())
+        line = f"{run.name:<{width}}  {known:>14}  {state:<8}  {point}".rstrip()
+        screen.print(line, highlight=False, soft_wrap=True, markup=False)
+    screen.print(f"{len(runs)} runs, {total:,} steps where they are known; in {out}", highlight=False, soft_wrap=True)
+
+
+def _go(
+    runs: list[Planned],
+    out: Path,
+    screen: Console,
+    workers: int,
+    threads: int,
+    ray: str | None,
+    track: Sequence[str],
+    quiet: bool,
+) -> int:
+    from ocssl.runs.pool import run_all
+    from ocssl.runs.progress import Bars
+    from ocssl.runs.stop import stop_on_signals
+    from ocssl.runs.sweep_folder import prepare, results, table, write_csv
+    from ocssl.runs.tracking import require_libraries
+
+    require_libraries(track)
+    options = [word for name in track for word in ("--track", name)]
+    with stop_on_signals() as stop, Bars(screen, quiet) as bars:
+        if ray is None:
+            folders = prepare(out, runs)
+            failures = run_all(folders, bars, stop, workers=workers, threads=threads, options=options)
+        else:
+            from ocssl.runs.cluster import cluster, run_on_cluster
+
+            with cluster(ray, threads):  # what is wrong with it is told before a folder is made
+                folders = prepare(out, runs)
+                failures = run_on_cluster(folders, bars, stop, workers=workers, threads=threads, options=options)
+    metrics = results(folders)
+    place = write_csv(out, runs, metrics, failures)
+    if metrics:
+        screen.print("accuracy, per cent: mean ± standard deviation over seeds", highlight=False, soft_wrap=True)
+        screen.print(table(runs, metrics))
+    for name, reason in failures.items():
+        screen.print(f"failed: {name}: {reason}", highlight=False, soft_wrap=True, markup=False)
+    screen.print(
+        f"{len(metrics)} of {len(runs)} runs are finished; all numbers: {place}", highlight=False, soft_wrap=True
+    )
+    if stop:
+        screen.print("stopped and saved; the same command goes on", highlight=False)
+        return 128 + (stop.signal or 0)
+    if metrics:
+        screen.print(f"report: ocssl report {out} -o report.html", highlight=False, soft_wrap=True)
+    return FAILED if failures else 0

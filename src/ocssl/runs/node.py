@@ -1,0 +1,64 @@
+"""What a machine of a cluster does with a run that it is handed: go on with it, and tell what is new."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ocssl import __version__
+from ocssl.runs.config import read_settings
+from ocssl.runs.folder import SETTINGS
+from ocssl.runs.parcels import Files, News, Reporter, unpack
+from ocssl.runs.worker import Worker
+
+PERIOD = 0.5  # seconds between two looks at the run
+SCRATCH = "OCSSL_SCRATCH"  # in a node's environment: where its runs work; by default the folder for temporary files
+
+
+def attend(
+    name: str, parcel: Files, threads: int, options: Sequence[str], version: str, asked: Callable[[], bool]
+) -> Iterator[tuple[News | None, bool, str | None]]:
+    """Go on with a run in a folder of this machine's own; tells news, whether it has ended, and why if it failed."""
+    if version != __version__:
+        yield None, True, f"{socket.gethostname()} has ocssl {__version__}, and this is {version}; install the same."
+        return
+    scratch = Path(tempfile.mkdtemp(prefix="ocssl-", dir=os.environ.get(SCRATCH)))
+    worker: Worker | None = None
+    try:
+        folder = scratch / name
+        folder.mkdir()
+        unpack(parcel, folder)
+        if missing := _missing(folder):
+            yield (
+                None,
+                True,
+                f"{missing} is not there on {socket.gethostname()}; put it at the same place on every node.",
+            )
+            return
+        worker, stopping = Worker(folder, threads, options=options), False
+        reporter = Reporter(folder, parcel)
+        while worker.running:
+            time.sleep(PERIOD)
+            if not stopping and asked():
+                worker.ask_to_stop()
+                stopping = True
+            if worker.running and (news := reporter.news()):
+                yield news, False, None
+        failure = worker.failure(stopping)
+        yield reporter.news(ended=True), True, failure
+    finally:
+        if worker is not None:
+            worker.end()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _missing(folder: Path) -> str | None:
+    """A path that a run's settings name and that is not on this machine."""
+    settings = read_settings(folder / SETTINGS)
+    paths = (settings.data.path, settings.init.path)
+    return next((path for path in paths if path is not None and not Path(path).exists()), None)

@@ -1,0 +1,183 @@
+"""Several runs side by side, a process each: on few cores that is faster than threads inside one small network."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ocssl.errors import OcsslError
+from ocssl.runs.folder import finished, only_one
+from ocssl.runs.progress import Bars
+from ocssl.runs.stop import Stop
+from ocssl.runs.worker import Worker
+
+POLL = 0.2  # seconds between two looks at the diaries
+PATIENCE = 30.0  # seconds to wait for a folder that another process, perhaps an orphan of ours, is about to leave
+
+
+def run_all(
+    folders: Mapping[str, Path],
+    bars: Bars,
+    stop: Stop,
+    *,
+    workers: int = 0,
+    threads: int = 1,
+    options: Sequence[str] = (),
+    shared: bool = False,
+) -> dict[str, str]:
+    """Start or continue the runs of named folders, at most `workers` at a time, each with `threads` threads.
+
+    0 workers: as many as the cores allow. Returns the failures, a sentence each; a run that fails does not end the
+    others. When `stop` was asked, those that run are stopped and saved, and it returns. Runs that are finished
+    already are passed over. `options` are further words of `ocssl resume`; `shared`: that workers share cores is meant
+    so, and not worth a warning.
+    """
+    board = Board(folders, bars)
+    if not board.waiting:
+        return board.failures
+    cores = _cores()
+    at_once = min(workers or max(1, len(cores) // threads), len(board.waiting))
+    if at_once * threads > len(cores) and not shared:
+        bars.warn(f"{at_once} workers with {threads} threads each share {len(cores)} cores: they wait for one another.")
+    free = deal(cores, at_once, threads)
+    running: dict[str, tuple[Worker, list[int]]] = {}
+    asked = False
+    try:
+        while running or (board.waiting and not stop):
+            if stop and not asked:
+                for worker, _ in running.values():
+                    worker.ask_to_stop()
+                asked = True
+            while not asked and free and (name := board.take()):
+                place = free.pop(0)
+                running[name] = Worker(folders[name], threads, place, options), place
+            time.sleep(POLL)
+            ended = [name for name, (worker, _) in running.items() if not worker.running]
+            for name, (worker, _) in running.items():
+                for event in worker.diary.new():
+                    board.show(name, event)
+            for name in ended:
+                worker, place = running.pop(name)
+                free.append(place)
+                board.end(name, worker.failure(asked), stopped=asked and not finished_quietly(folders[name]))
+                worker.end()
+    finally:
+        for worker, _ in running.values():
+            worker.ask_to_stop()
+        for worker, _ in running.values():
+            worker.end()
+    return board.failures
+
+
+def _cores() -> list[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def deal(cores: Sequence[int], workers: int, threads: int) -> list[list[int]]:
+    """A share of the cores for each worker: all are given out, none twice; none are named where they do not suffice.
+
+    >>> deal([0, 1, 2, 3, 4], 2, 2)
+    [[0, 1, 2], [3, 4]]
+    >>> deal([0, 1], 3, 1)
+    [[], [], []]
+    """
+    if workers * threads > len(cores):
+        return [[] for _ in range(workers)]
+    ends = [-(-len(cores) * number // workers) for number in range(workers + 1)]
+    return [list(cores[start:end]) for start, end in pairwise(ends)]
+
+
+def finished_quietly(folder: Path) -> bool:
+    """Whether a run has come to its end; one whose record is damaged has not."""
+    try:
+        return finished(folder) is not None
+    except OcsslError:
+        return False
+
+
+class Board:
+    """Which runs wait, what became of the others, and what is shown: a bar for all, and one for each under way."""
+
+    def __init__(self, folders: Mapping[str, Path], bars: Bars) -> None:
+        self.folders, self.bars = folders, bars
+        self.failures: dict[str, str] = {}
+        self.waiting: list[str] = []
+        self._patience: dict[str, float] = {}
+        self._shares: dict[str, float] = {}  # of the runs that are under way
+        self._lengths: dict[str, int] = {}
+        for name, folder in folders.items():
+            try:
+                if finished(folder) is None:
+                    self.waiting.append(name)
+            except OcsslError as error:
+                self.failures[name] = str(error)
+        self._done = len(folders) - len(self.waiting)
+        if self.waiting:
+            self._overall()
+
+    def take(self) -> str | None:
+        """The next run that can be started; one whose folder is in use is put off for a while."""
+        now = time.monotonic()
+        for name in self.waiting:
+            if not _in_use(self.folders[name]) or now > self._patience.setdefault(name, now + PATIENCE):
+                self.waiting.remove(name)
+                self._shares[name] = 0.0
+                return name
+        return None
+
+    def back(self, name: str) -> None:
+        """A run that has to be started again."""
+        self._shares.pop(name, None)
+        self.waiting.insert(0, name)
+
+    def show(self, name: str, event: Mapping[str, Any]) -> None:
+        """An event of a run that is under way."""
+        kind, bars = event["event"], self.bars
+        if kind == "start":
+            self._lengths[name] = event["minibatches"]
+            bars.start(name, event["minibatches"])
+        elif kind == "step":
+            bars.step(name, event["position"], event["steps"], event["loss"], event["spread"], event["rank"])
+            if name in self._lengths and name in self._shares:
+                self._shares[name] = event["position"] / max(1, self._lengths[name])
+                self._overall()
+        elif kind == "evaluation":
+            bars.evaluated(name, event["experience"], event["accuracy"], event["deviation"], event["overlap"])
+        elif kind == "collapse":
+            bars.warn(f"{name}: {event['message']}")
+
+    def end(self, name: str, failure: str | None, stopped: bool = False) -> None:
+        """A run has ended: with a reason if it failed, and perhaps before its end if it was stopped."""
+        self._shares.pop(name, None)
+        self.bars.end(name)
+        if failure is not None:
+            self.failures[name] = failure
+            self.bars.warn(f"{name} failed: {failure}")
+        if stopped and failure is None:
+            return
+        self._done += 1
+        self._overall()
+        if failure is None:
+            self.bars.say(f"{name} is finished ({self._done} of {len(self.folders)})")
+
+    def _overall(self) -> None:
+        done = min(self._done + sum(self._shares.values()), len(self.folders))
+        if len(self.folders) > 1:
+            self.bars.overall(done, len(self.folders))
+
+
+def _in_use(folder: Path) -> bool:
+    try:
+        with only_one(folder):
+            return False
+    except OSError:
+        return False  # no run folder: its worker will say so
+    except OcsslError:
+        return True

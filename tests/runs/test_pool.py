@@ -1,0 +1,155 @@
+"""Runs side by side in processes of their own: the same bits as alone, stopped and continued together."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from conftest import SMALL_STREAM, small_settings
+from ocssl.runs.config import resolve_run
+from ocssl.runs.folder import EVENTS, METRICS, create, finished, only_one, whole_checkpoints
+from ocssl.runs.pool import Board, _in_use, deal, run_all
+from ocssl.runs.progress import Bars, Progress
+from ocssl.runs.run import execute
+from ocssl.runs.stop import Stop
+from ocssl.runs.worker import Diary, Worker
+
+
+def make(folder: Path, method: str, **more: Any) -> Path:
+    create(folder, resolve_run(method, "synthetic", 0, {**small_settings(method), **SMALL_STREAM, **more}))
+    return folder
+
+
+def test_stopped_and_continued_together_runs_give_the_same_numbers_as_alone_whatever_else_fails(tmp_path: Path) -> None:
+    more = {"stream.train": 60, "checkpoint.every": 1000}
+    folders = {method: make(tmp_path / method, method, **more) for method in ("solar", "er-fifo")}
+    stop = Stop()
+
+    class StopAtFirstStep(Bars):
+        def step(self, *args: Any, **kwargs: Any) -> None:
+            stop.signal = signal.SIGINT
+
+    assert run_all(folders, StopAtFirstStep(Console(), quiet=True), stop, workers=2, shared=True) == {}
+    assert not all(finished(folder) for folder in folders.values())
+
+    text = io.StringIO()
+    folders["missing"] = tmp_path / "missing"
+    failures = run_all(folders, Bars(Console(file=text, width=200)), Stop(), workers=2, shared=True)
+    assert failures.keys() == {"missing"}
+    assert "is not a run folder" in failures["missing"]
+    together = finished(folders["solar"])
+    assert finished(folders["er-fifo"])
+    for said in ("solar          after experience 2", "missing failed: ", "of 3)"):
+        assert said in text.getvalue()
+
+    alone = execute(make(tmp_path / "alone", "solar", **more), Progress(Bars(Console(), quiet=True)), Stop())
+    assert together is not None
+    assert alone is not None
+    assert {**together, "seconds": 0} == {**alone, "seconds": 0}
+
+
+def test_finished_runs_are_passed_over_and_a_damaged_record_is_a_failure(tmp_path: Path) -> None:
+    done = {"method": "solar", "benchmark": "synthetic", "seed": 0, "final_accuracy": 1.0}
+    folders = {name: make(tmp_path / name, "solar") for name in ("done", "damaged")}
+    (folders["done"] / METRICS).write_text(json.dumps(done))
+    (folders["damaged"] / METRICS).write_text("{")
+    failures = run_all(folders, Bars(Console(), quiet=True), Stop())
+    assert failures.keys() == {"damaged"}
+    assert "is not JSON" in failures["damaged"]
+    assert not (folders["done"] / EVENTS).exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not tell cores")
+def test_a_worker_keeps_to_its_cores(tmp_path: Path) -> None:
+    mine = sorted(os.sched_getaffinity(0))
+    worker = Worker(make(tmp_path / "run", "solar"), 1, mine[-1:])
+    try:
+        assert os.sched_getaffinity(worker.process.pid) == {mine[-1]}
+    finally:
+        worker.end()
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 5))
+def test_cores_are_dealt_out_whole_and_none_twice(cores: int, workers: int, threads: int) -> None:
+    shares = deal(list(range(cores)), workers, threads)
+    assert len(shares) == workers
+    if workers * threads > cores:
+        assert not any(shares)
+    else:
+        assert sorted(core for share in shares for core in share) == list(range(cores))
+        assert min(map(len, shares)) >= threads
+
+
+def test_too_many_workers_are_one_warning(tmp_path: Path) -> None:
+    text = io.StringIO()
+    many = 2 * (os.cpu_count() or 1)
+    folders = {str(n): tmp_path / str(n) for n in range(many)}  # no run folders: each fails at once
+    stop = Stop(signal.SIGINT)
+    assert run_all(folders, Bars(Console(file=text), quiet=True), stop, workers=many, threads=2) == {}
+    assert text.getvalue().count("wait for one another") == 1
+
+
+def test_a_worker_ends_when_its_parent_is_killed_and_saves_before(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run", "solar", **{"stream.train": 3000, "checkpoint.every": 10**6})
+    code = (
+        "import sys; from pathlib import Path; from rich.console import Console; from ocssl.runs.pool import run_all; "
+        "from ocssl.runs.progress import Bars; from ocssl.runs.stop import Stop; "
+        "run_all({'run': Path(sys.argv[1])}, Bars(Console(), quiet=True), Stop())"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(folder)])
+    diary = Diary(folder / EVENTS)
+    wait_for(lambda: any(event["event"] == "step" for event in diary.new()))
+    parent.kill()
+    parent.wait()
+    board = Board({"run": folder}, Bars(Console(), quiet=True))
+    wait_for(lambda: board.take() == "run")  # as soon as the orphan has left, which may take a moment
+    assert not _in_use(folder)
+    assert len(whole_checkpoints(folder)) == 1  # it has saved, though no checkpoint was due
+
+
+def test_a_folder_in_use_is_put_off_while_others_are_taken_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = {name: make(tmp_path / name, "solar") for name in ("used", "free")}
+    board = Board(folders, Bars(Console(), quiet=True))
+    with only_one(folders["used"]):
+        assert board.take() == "free"
+        assert board.take() is None
+        monkeypatch.setattr(time, "monotonic", lambda: 1e12)
+        assert board.take() == "used"  # its worker will say what is wrong
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it hangs"
+        time.sleep(0.05)
+
+
+def test_a_diary_that_is_cut_and_written_again_is_told_once(tmp_path: Path) -> None:
+    def line(position: int, filler: str) -> str:
+        return json.dumps({"event": "step", "position": position, "filler": filler}) + "\n"
+
+    path = tmp_path / "events.jsonl"
+    diary = Diary(path)
+    assert list(diary.new()) == []
+    path.write_text("".join(line(i, "x" * i) for i in range(5)) + '{"event": "st')
+    assert [e["position"] for e in diary.new()] == [0, 1, 2, 3, 4]
+    path.write_text("".join(line(i, "longer" * 9) for i in range(8)))  # our place is in the middle of a line now
+    told = [e["position"] for _ in range(2) for e in diary.new()]
+    assert told == [5, 6, 7]
+    path.write_text(line(0, ""))  # shorter than our place
+    assert list(diary.new()) == []
