@@ -41,7 +41,7 @@ class Table:
         for place, (group, heading) in enumerate(zip(self.groups, self.headings, strict=True)):
             table.add_column(f"{group}\n{heading}" if group else heading, justify="right" if place else "left")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*(cell.replace(" ± ", "\u00a0±\u00a0") for cell in row))  # a number stays in one line
         return table
 
     def markdown(self) -> str:
