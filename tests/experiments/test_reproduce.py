@@ -28,6 +28,8 @@ from ocssl.runs.folder import EVENTS, METRICS, SETTINGS, finished
 from ocssl.runs.stop import Stop
 from ocssl.settings import DataSettings
 
+pytestmark = pytest.mark.xdist_group("reproduce")  # its fixtures are dear: one process makes them
+
 
 def make(plans: list[Plan], out: Path, scale: Scale = SCALE) -> tuple[dict[str, str], str]:
     text = io.StringIO()

@@ -29,6 +29,8 @@ from ocssl.runs.stop import Stop
 from ocssl.streams import load_benchmark
 from ocssl.weights import generator_for
 
+pytestmark = pytest.mark.xdist_group("looking")  # its fixtures are dear: one process makes them
+
 MORE = {"schedule.stream_batch": 5, "checkpoint.every": 4, "evaluate.per_task": True, "stream.test": 20}
 
 

@@ -28,6 +28,7 @@ def reproduce(
     workers: Count = 0,
     threads: Count = 1,
     device: Literal["cpu", "cuda"] = "cpu",
+    ray: str | None = None,
     dry_run: Switch = False,
     machine: str | None = None,
 ) -> int:
@@ -60,6 +61,8 @@ def reproduce(
         Threads of each run.
     device
         Where the runs compute.
+    ray
+        Run on a Ray cluster: its address, auto for the one that is running here, local for one of this machine's own.
     dry_run
         Only list the runs with their steps, work, memory and estimated time.
     machine
@@ -89,13 +92,14 @@ def reproduce(
 
     from ocssl.experiments.reproduce import reproduce as make
     from ocssl.experiments.shelf import Shelf
+    from ocssl.runs.pool import runner
     from ocssl.runs.stop import stop_on_signals
 
     wanted = {name for plan in plans for name in size.benchmarks(plan.benchmarks)}
     place = out or Path("reproduced") / (f"{scale}-{size.benchmark}" if size.benchmark else scale)
-    shelf = Shelf(place, _reading(sorted(wanted), data or [], cache), device)
-    with stop_on_signals() as stop:
-        failures = make(plans, size, shelf, screen, stop, workers, threads)
+    reading = _reading(sorted(wanted), data or [], cache)
+    with stop_on_signals() as stop, runner(ray, threads) as run_all:
+        failures = make(plans, size, Shelf(place, reading, device, run_all), screen, stop, workers, threads)
     for name, reason in failures.items():
         complain(f"{name}: {reason}")
     if stop:

@@ -115,7 +115,7 @@ def _go(
     track: Sequence[str],
     quiet: bool,
 ) -> int:
-    from ocssl.runs.pool import run_all
+    from ocssl.runs.pool import runner
     from ocssl.runs.progress import Bars
     from ocssl.runs.stop import stop_on_signals
     from ocssl.runs.sweep_folder import prepare, results, table, write_csv
@@ -123,16 +123,9 @@ def _go(
 
     require_libraries(track)
     options = [word for name in track for word in ("--track", name)]
-    with stop_on_signals() as stop, Bars(screen, quiet) as bars:
-        if ray is None:
-            folders = prepare(out, runs)
-            failures = run_all(folders, bars, stop, workers=workers, threads=threads, options=options)
-        else:
-            from ocssl.runs.cluster import cluster, run_on_cluster
-
-            with cluster(ray, threads):  # what is wrong with it is told before a folder is made
-                folders = prepare(out, runs)
-                failures = run_on_cluster(folders, bars, stop, workers=workers, threads=threads, options=options)
+    with stop_on_signals() as stop, Bars(screen, quiet) as bars, runner(ray, threads) as run_all:
+        folders = prepare(out, runs)
+        failures = run_all(folders, bars, stop, workers=workers, threads=threads, options=options)
     metrics = results(folders)
     place = write_csv(out, runs, metrics, failures)
     if metrics:

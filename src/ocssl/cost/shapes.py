@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl.assembly import build_memory, build_objective, build_terms
-from ocssl.settings import LearnerSettings, OptimizerSettings, ScheduleSettings, ViewSettings
+from ocssl.settings import LearnerSettings, OptimizerSettings, ViewSettings
 from ocssl.weights import evaluating, generator_for
 
 FLOAT = 4  # bytes
@@ -50,8 +50,8 @@ class Shape:
 
 def shape_of(settings: LearnerSettings, image_size: int) -> Shape:
     """The shape of the learner that these settings make."""
-    alike = without_rates(settings)
-    return _shape_of(alike.model_copy(update={"schedule": ScheduleSettings()}).model_dump_json(), image_size)
+    once = settings.schedule.model_copy(update={"passes": 1})
+    return _shape_of(without_rates(settings).model_copy(update={"schedule": once}).model_dump_json(), image_size)
 
 
 def without_rates(settings: LearnerSettings) -> LearnerSettings:

@@ -84,7 +84,6 @@ class _Looks:
     def __call__(self, result: Result) -> list[dict[str, Any]]:
         path = self.shelf.out / DIAGNOSES / f"{result.planned.address[:32]}-{self.scale.diagnosed}.json"
         if not path.exists():
-            data = result.planned.settings.reading().path
             found = diagnose_run(
                 result.folder,
                 "all",
@@ -92,7 +91,7 @@ class _Looks:
                 self.scale.diagnosed,
                 VIEWS,
                 times=True,
-                data=Path(data) if data else None,
+                data=None,  # the run folder says where its images lie
                 workers=self.workers,
                 bars=Bars(self.console),
             )

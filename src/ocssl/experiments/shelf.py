@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,16 @@ RUNS = "runs"
 
 
 class Shelf:
-    """Run folders under one folder. `reading` says where the images of a benchmark lie."""
+    """Run folders under one folder. `reading` says where the images of a benchmark lie, `run_all` who runs them."""
 
-    def __init__(self, out: Path, reading: Mapping[str, DataSettings], device: str = "cpu") -> None:
-        self.out, self.reading, self.device = out, reading, device
+    def __init__(
+        self,
+        out: Path,
+        reading: Mapping[str, DataSettings],
+        device: str = "cpu",
+        run_all: Callable[..., dict[str, str]] = run_all,
+    ) -> None:
+        self.out, self.reading, self.device, self.run_all = out, reading, device, run_all
 
     def folder(self, run: Planned) -> Path:
         return self.out / RUNS / run.folder
@@ -49,7 +55,7 @@ class Shelf:
                 except OcsslError as error:
                     failures[run.folder] = str(error)
             options = ["--device", self.device]
-            failures |= run_all(ready, bars, stop, workers=workers, threads=threads, options=options)
+            failures |= self.run_all(ready, bars, stop, workers=workers, threads=threads, options=options)
         return failures
 
     def _prepare(self, run: Planned) -> Path:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,18 @@ def run_all(
         for worker, _ in running.values():
             worker.end()
     return board.failures
+
+
+@contextmanager
+def runner(ray: str | None, threads: int) -> Iterator[Callable[..., dict[str, str]]]:
+    """`run_all` for this machine, or its like on a Ray cluster, which is reached before anything is made."""
+    if ray is None:
+        yield run_all
+        return
+    from ocssl.runs.cluster import cluster, run_on_cluster
+
+    with cluster(ray, threads):
+        yield run_on_cluster
 
 
 def _cores() -> list[int]:
