@@ -191,3 +191,15 @@ def test_tables_are_escaped_where_they_go() -> None:
     assert r"a \& b | c & 1.0 $\pm$ 0.5 \\" in table.latex()
     assert r"| a & b \| c | 1.0 ± 0.5 |" in table.markdown()
     assert list(csv.reader(io.StringIO(table.csv()))) == [["", "g Final"], ["a & b | c", "1.0 ± 0.5"]]
+
+
+def test_on_the_screen_a_table_fits_a_terminal_and_says_everything(tmp_path: Path) -> None:
+    plan, _, groups, _ = make("table2", tmp_path)
+    table, text = accuracy_table(plan, MINI, groups), io.StringIO()
+    Console(file=text, width=80).print(table.screen())
+    shown = text.getvalue()
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    for row in table.rows:
+        assert all(cell.replace(" ± ", "±") in shown for cell in row[1:])
+        assert all(word in shown for word in row[0].split())

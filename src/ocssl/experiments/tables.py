@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,16 +34,27 @@ class Table:
     groups: list[str]  # heading above each column, equal neighbours belong together
     headings: list[str]
     rows: list[list[str]]
+    paired: bool = False  # columns under one heading are one on the screen
 
     def screen(self) -> RichTable:
         from rich.table import Table as RichTable
 
         table = RichTable(title=self.title, title_justify="left", caption=self.note, caption_justify="left")
-        for place, (group, heading) in enumerate(zip(self.groups, self.headings, strict=True)):
-            table.add_column(f"{group}\n{heading}" if group else heading, justify="right" if place else "left")
-        for row in self.rows:
-            table.add_row(*(cell.replace(" ± ", "\u00a0±\u00a0") for cell in row))  # a number stays in one line
+        groups, headings, *rows = [self._narrow(line) for line in (self.groups, self.headings, *self.rows)]
+        for place, (group, heading) in enumerate(zip(groups, headings, strict=True)):
+            head = "\n".join([*group.split(", "), heading]) if group else heading
+            table.add_column(head, justify="right" if place else "left", min_width=12 if not place else None)
+        for row in rows:
+            table.add_row(*row)
         return table
+
+    def _narrow(self, cells: Sequence[str]) -> list[str]:
+        """Neighbours under one heading as one cell, as the paper prints them, so that a line fits a terminal."""
+        if not self.paired:
+            return list(cells)
+        spans = itertools.groupby(zip(self.groups, cells, strict=True), key=lambda pair: pair[0])
+        merged = [[cell.replace(" ± ", "±") for _, cell in span] for _, span in spans]
+        return [span[0] if len(set(span)) == 1 and span[0] in self.groups else " / ".join(span) for span in merged]
 
     def markdown(self) -> str:
         heads = [f"{group}: {heading}" if group else heading for group, heading in self._heads()]
@@ -113,7 +125,7 @@ def accuracy_table(plan: Plan, scale: Scale, groups: Sequence[Group], start: str
     above, headings = zip(("", ""), *ours, *theirs, strict=True)
     seeds = "one seed" if plan.seeds == 1 else f"mean ± standard deviation of {plan.seeds} seeds"
     note = f"{scale.note} Accuracy in per cent, {seeds}."
-    return Table(title_of(plan, scale), note, list(above), list(headings), rows)
+    return Table(title_of(plan, scale), note, list(above), list(headings), rows, paired=True)
 
 
 def _ours(plan: Plan, row: Row, groups: Sequence[Group], benchmark: str, measure: str, start: str | None) -> str:
@@ -151,6 +163,7 @@ def time_table(plan: Plan, scale: Scale, groups: Sequence[Group], against: str) 
         ["", ours, ours, paper_name, paper_name],
         ["", "s", ratio, "s", ratio],
         rows,
+        paired=True,
     )
 
 
