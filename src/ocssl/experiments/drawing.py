@@ -15,6 +15,8 @@ from ocssl.experiments.tables import NOTHING, Table, show
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")  # told apart by colour-blind readers
 STYLES = ("-", "--", ":", "-.")
 ACROSS = 3  # panels side by side
+MARKS = ("o", "s", "D", "^", "v", "P", "X")
+MARKED = 25  # points up to which a line has marks
 FEW = 6  # values of a line that the screen shows
 MANY = 12  # lines from which on a panel has no legend
 
@@ -25,14 +27,15 @@ def draw(panels: Sequence[Panel], title: str, path: Path) -> list[Path]:
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.figure import Figure
 
-    columns = min(ACROSS, len(panels))
+    columns = 2 if len(panels) == 4 else min(ACROSS, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = Figure(figsize=(4.2 * columns, 3.4 * rows + 0.4), layout="constrained")
     figure.suptitle(title, fontsize=10, wrap=True)
     for number, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
         for place, line in enumerate(panel.lines):
-            _plot(axes, line, COLOURS[place % len(COLOURS)], STYLES[place // len(COLOURS) % len(STYLES)])
+            style = STYLES[place // len(COLOURS) % len(STYLES)]
+            _plot(axes, line, COLOURS[place % len(COLOURS)], style, MARKS[place % len(MARKS)])
         axes.set_title(panel.title, fontsize=9)
         axes.set_xlabel(panel.x)
         axes.set_ylabel(panel.y)
@@ -51,14 +54,14 @@ def draw(panels: Sequence[Panel], title: str, path: Path) -> list[Path]:
     return written
 
 
-def _plot(axes: object, line: Line, colour: str, style: str) -> None:
+def _plot(axes: object, line: Line, colour: str, style: str, mark: str) -> None:
     known = [
         (x, y, d) for x, y, d in zip(line.x, line.y, line.deviation, strict=True) if x is not None and y is not None
     ]
     if not known:
         return
     x, y, deviation = zip(*known, strict=True)
-    axes.plot(x, y, style, color=colour, label=line.name, linewidth=1.3, marker="o" * (len(x) <= FEW))  # type: ignore[attr-defined]
+    axes.plot(x, y, style, color=colour, label=line.name, linewidth=1.3, marker=mark if len(x) <= MARKED else "")  # type: ignore[attr-defined]
     if any(deviation):
         low = [value - (d or 0) for value, d in zip(y, deviation, strict=True)]
         high = [value + (d or 0) for value, d in zip(y, deviation, strict=True)]
@@ -90,4 +93,5 @@ def table_of(panel: Panel, title: str, note: str) -> Table:
             show(line.y[place], line.deviation[place], form) if place < len(line.y) else NOTHING for place in places
         ]
         rows.append([line.name, *cells])
-    return Table(f"{title}\n{panel.title}: {panel.y}", note, ["", *[panel.x] * len(headings)], ["", *headings], rows)
+    heads = [panel.x, *headings]
+    return Table(f"{title}\n{panel.title}: {panel.y}", note, [""] * len(heads), heads, rows)

@@ -42,7 +42,8 @@ class Table:
         table = RichTable(title=self.title, title_justify="left", caption=self.note, caption_justify="left")
         groups, headings, *rows = [self._narrow(line) for line in (self.groups, self.headings, *self.rows)]
         for place, (group, heading) in enumerate(zip(groups, headings, strict=True)):
-            head = "\n".join([*group.split(", "), heading]) if group else heading
+            above = group.split(", ") if self.paired else [group]
+            head = "\n".join([*above, heading]) if group else heading
             table.add_column(head, justify="right" if place else "left", min_width=12 if not place else None)
         for row in rows:
             table.add_row(*row)
@@ -51,7 +52,7 @@ class Table:
     def _narrow(self, cells: Sequence[str]) -> list[str]:
         """Neighbours under one heading as one cell, as the paper prints them, so that a line fits a terminal."""
         if not self.paired:
-            return list(cells)
+            return [cell.replace(" ± ", "±") for cell in cells]
         spans = itertools.groupby(zip(self.groups, cells, strict=True), key=lambda pair: pair[0])
         merged = [[cell.replace(" ± ", "±") for _, cell in span] for _, span in spans]
         return [span[0] if len(set(span)) == 1 and span[0] in self.groups else " / ".join(span) for span in merged]
