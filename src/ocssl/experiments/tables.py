@@ -44,7 +44,8 @@ class Table:
         for place, (group, heading) in enumerate(zip(groups, headings, strict=True)):
             above = group.split(", ") if self.paired else [group]
             head = "\n".join([*above, heading]) if group else heading
-            table.add_column(head, justify="right" if place else "left", min_width=12 if not place else None)
+            numbers = any(row[place][:1].isdigit() for row in rows)
+            table.add_column(head, justify="right" if numbers else "left", min_width=None if place else 12)
         for row in rows:
             table.add_row(*row)
         return table
