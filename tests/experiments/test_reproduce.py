@@ -19,12 +19,12 @@ from tiny import SCALE, tiny
 
 from conftest import SMALL, SMALL_STREAM
 from ocssl.cli import app
-from ocssl.errors import SettingError
+from ocssl.errors import RunFolderError, SettingError
 from ocssl.experiments import Plan, Scale, read_plan, runs_of
 from ocssl.experiments.plan import Row
 from ocssl.experiments.reproduce import reproduce
 from ocssl.experiments.shelf import Shelf
-from ocssl.runs.folder import EVENTS, METRICS, SETTINGS, finished
+from ocssl.runs.folder import EVENTS, METRICS, SETTINGS, finished, only_one
 from ocssl.runs.stop import Stop
 from ocssl.settings import DataSettings
 
@@ -137,6 +137,17 @@ def test_a_folder_that_holds_something_else_is_refused(whole: Path, tmp_path: Pa
     failures, _ = make([tiny(rows=slice(3, 4))], tmp_path)
     assert "another run" in failures[run.folder]
     assert not (folder / EVENTS).exists()
+
+
+def test_images_that_were_moved_are_read_where_they_are_now_unless_the_run_is_under_way(tmp_path: Path) -> None:
+    run = runs_of(tiny(), SCALE)[0]
+    before, after = (Shelf(tmp_path, {"synthetic": DataSettings(path=place)}) for place in ("/old", "/new"))
+    folder = before._prepare(run)
+    with only_one(folder), pytest.raises(RunFolderError, match="another process"):
+        after._prepare(run)
+    assert "/old" in (folder / SETTINGS).read_text()
+    assert after._prepare(run) == folder
+    assert "/new" in (folder / SETTINGS).read_text()
 
 
 @pytest.mark.parametrize(

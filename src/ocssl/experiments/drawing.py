@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ocssl import checkpoint
 from ocssl.experiments.panels import Line, Panel
@@ -54,18 +55,18 @@ def draw(panels: Sequence[Panel], title: str, path: Path) -> list[Path]:
     return written
 
 
-def _plot(axes: object, line: Line, colour: str, style: str, mark: str) -> None:
+def _plot(axes: Any, line: Line, colour: str, style: str, mark: str) -> None:
     known = [
         (x, y, d) for x, y, d in zip(line.x, line.y, line.deviation, strict=True) if x is not None and y is not None
     ]
     if not known:
         return
     x, y, deviation = zip(*known, strict=True)
-    axes.plot(x, y, style, color=colour, label=line.name, linewidth=1.3, marker=mark if len(x) <= MARKED else "")  # type: ignore[attr-defined]
+    axes.plot(x, y, style, color=colour, label=line.name, linewidth=1.3, marker=mark if len(x) <= MARKED else "")
     if any(deviation):
         low = [value - (d or 0) for value, d in zip(y, deviation, strict=True)]
         high = [value + (d or 0) for value, d in zip(y, deviation, strict=True)]
-        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)  # type: ignore[attr-defined]
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def numbers(panels: Sequence[Panel]) -> str:

@@ -10,7 +10,7 @@ from ocssl import checkpoint
 from ocssl.errors import OcsslError, RunFolderError
 from ocssl.experiments.plan import Planned
 from ocssl.runs.config import RunSettings, read_settings, to_toml
-from ocssl.runs.folder import SETTINGS, create, finished
+from ocssl.runs.folder import SETTINGS, create, finished, only_one
 from ocssl.runs.initial import digest, read_weights
 from ocssl.runs.pool import run_all
 from ocssl.runs.progress import Bars
@@ -68,7 +68,8 @@ class Shelf:
         if _result(found) != _result(settings):
             raise RunFolderError(f"{folder} holds another run than its name says; move it away.")
         if found != settings and finished(folder) is None:  # its images have been moved
-            checkpoint.replace_file(folder / SETTINGS, to_toml(settings).encode())
+            with only_one(folder):  # the file is what a process that is still there holds on to
+                checkpoint.replace_file(folder / SETTINGS, to_toml(settings).encode())
         return folder
 
     def _here(self, run: Planned) -> RunSettings:
