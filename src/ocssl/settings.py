@@ -273,6 +273,19 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def flatten(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested tables to dotted keys; a table without keys has none.
+
+    >>> dict(flatten({"memory": {"capacity": 500, "rules": {}}, "seed": 1}))
+    {'memory.capacity': 500, 'seed': 1}
+    """
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{path}{key}.")
+        else:
+            yield path + key, value
+
+
 def _at(path: list[str], leaf: dict[str, Any]) -> dict[str, Any]:
     for name in reversed(path):
         leaf = {name: leaf}

@@ -9,11 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ocssl.errors import OcsslError
-from ocssl.report.plain import flatten
 from ocssl.report.runs import Run
 from ocssl.runs.config import RunSettings, parse_assignments, resolve_run
 from ocssl.runs.folder import SETTINGS
-from ocssl.settings import validate
+from ocssl.settings import flatten, validate
 
 
 def again(run: Run) -> tuple[str, str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
 
 MOST_NUMBERS = 4096  # of a list in an event; what is longer is not ours
 
@@ -30,12 +28,3 @@ def numbers(value: object) -> list[float]:
 def short(text: str, most: int = 36) -> str:
     """A text that fits into a legend."""
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def flatten(tree: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their dotted keys."""
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from flatten(value, f"{path}{key}.")
-        else:
-            yield path + key, value

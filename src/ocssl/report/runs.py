@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.errors import RunFolderError
-from ocssl.report.plain import flatten, number
+from ocssl.report.plain import number
 from ocssl.report.records import Evaluation, Holding, Spectrum, evaluation, holding, spectrum
 from ocssl.runs.events import read_events
 from ocssl.runs.folder import EVENTS, METRICS, SETTINGS
 from ocssl.runs.timing import read_timing
+from ocssl.settings import flatten
 
 TRACED = ("share", "steps", "ssl", "spread", "rank")  # columns of `Run.trace`
 ONLINE = "online"

@@ -21,7 +21,7 @@ from typing import Any
 
 from ocssl.errors import SettingError, unknown
 from ocssl.runs.config import RunSettings, resolve_run
-from ocssl.settings import ObjectiveSettings, StreamSettings, whole
+from ocssl.settings import ObjectiveSettings, StreamSettings, flatten, whole
 
 MOST_RUNS = 10_000
 LARGEST_SPEC = 2**20  # bytes
@@ -78,8 +78,8 @@ def read_spec(path: Path) -> Spec:
         methods=_words(tree["methods"], "methods"),
         benchmarks=_words(tree.get("benchmarks", ["synthetic"]), "benchmarks"),
         seeds=tuple(whole("a seed", seed, 0, 2**63 - 1) for seed in _list(tree.get("seeds", [0]), "seeds")),
-        common=dict(flat(tree.get("set", {}))),
-        grid={key: tuple(_list(values, f"[grid] {key}")) for key, values in flat(tree.get("grid", {}))},
+        common=dict(flatten(tree.get("set", {}))),
+        grid={key: tuple(_list(values, f"[grid] {key}")) for key, values in flatten(tree.get("grid", {}))},
         only={method: _own(table, method) for method, table in tree.get("only", {}).items()},
         data={name: _path(place, name) for name, place in tree.get("data", {}).items()},
         out=Path(out) if out else None,
@@ -110,22 +110,13 @@ def _words(values: Any, what: str) -> tuple[str, ...]:
 def _own(table: Any, method: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise SettingError(f"[only] {method} is {table!r}: it is a table of settings, [only.{method}].")
-    return dict(flat(table))
+    return dict(flatten(table))
 
 
 def _path(place: Any, name: str) -> str:
     if not isinstance(place, str) or not place:
         raise SettingError(f"[data] {name} is {place!r}: it is the path of that benchmark's data.")
     return place
-
-
-def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their dotted keys, however they were nested."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{path}{key}.")
-        else:
-            yield path + key, value
 
 
 def _refuse_ambiguous(spec: Spec) -> None:

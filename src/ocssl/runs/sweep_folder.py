@@ -15,7 +15,8 @@ from ocssl import checkpoint
 from ocssl.errors import OcsslError, RunFolderError, SettingError
 from ocssl.runs.config import read_settings
 from ocssl.runs.folder import SETTINGS, create, finished
-from ocssl.runs.sweep import Planned, flat
+from ocssl.runs.sweep import Planned
+from ocssl.settings import flatten
 
 CSV = "sweep.csv"
 NUMBERS = ("start_accuracy", "final_accuracy", "average_accuracy", "steps", "seconds")
@@ -30,8 +31,8 @@ def prepare(out: Path, runs: Sequence[Planned]) -> dict[str, Path]:
         if not (folder / SETTINGS).exists():
             missing.append(run)
             continue
-        found = dict(flat(read_settings(folder / SETTINGS).model_dump()))
-        wanted = dict(flat(run.settings.model_dump()))
+        found = dict(flatten(read_settings(folder / SETTINGS).model_dump()))
+        wanted = dict(flatten(run.settings.model_dump()))
         for key in sorted(found.keys() | wanted.keys()):
             if found.get(key) != wanted.get(key):
                 raise RunFolderError(

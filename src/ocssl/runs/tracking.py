@@ -18,6 +18,7 @@ from ocssl.errors import SettingError, unknown
 from ocssl.runs.config import RunSettings, to_toml
 from ocssl.runs.events import read_events
 from ocssl.runs.folder import EVENTS
+from ocssl.settings import flatten
 
 TENSORBOARD, WANDB_ID = "tensorboard", "wandb-id"  # in a run folder
 GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -125,9 +126,7 @@ def numbers(facts: Mapping[str, Any], keys: Sequence[str]) -> dict[str, float]:
 
 
 def _flat(settings: RunSettings) -> dict[str, Any]:
-    from ocssl.runs.sweep import flat
-
-    found = flat(settings.model_dump(mode="json"))
+    found = flatten(settings.model_dump(mode="json"))
     return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in found}
 
 
