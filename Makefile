@@ -31,7 +31,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-dev: $(BIN)/python pyproject.toml constraints.txt
-	@echo "Installing ocssl and its development tools into $(VENV) (once; about two minutes) ..."
+	@echo "Installing ocssl and its development tools into $(VENV) (once; about three minutes) ..."
 	$(PIP) -e ".[dev]"
 	@touch $@ $(VENV)/.installed
 
