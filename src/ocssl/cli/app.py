@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import cyclopts
-from cyclopts import App, CycloptsError, Parameter, Token
+from cyclopts import App, CycloptsError
 
 from ocssl import __version__
 from ocssl.allocator import keep_freed_memory
@@ -27,17 +26,6 @@ app = App(
 )
 
 BAD_INPUT, FAILED = 2, 1
-
-
-def _whole_number(type_: type, tokens: Sequence[Token]) -> int:
-    return int(tokens[0].value)  # 1.5 is an error, not 2
-
-
-Seed = Annotated[int, Parameter(converter=_whole_number)]
-Count = Annotated[int, Parameter(converter=_whole_number)]
-Switch = Annotated[bool, Parameter(negative=())]
-Assignments = Annotated[list[str] | None, Parameter(name="--set", negative=())]
-Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
 
 def main(words: Sequence[str] | None = None) -> None:

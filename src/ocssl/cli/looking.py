@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import Count, Output, Switch, app, console
+from ocssl.cli.app import app, console
+from ocssl.cli.options import COMPAT, Checkpoint, Compat, Count, Device, Moved, Output, Processes, RunFolder, Switch
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,15 +20,16 @@ Probe = Literal["linear", "ridge", "knn"]
 
 @app.command
 def evaluate(
-    folder: Path,
+    folder: RunFolder,
     /,
     *,
-    checkpoint: str = "all",
+    checkpoint: Checkpoint = "all",
     probe: Annotated[list[Probe] | None, Parameter(negative=())] = None,
     per_task: Switch = False,
-    probe_compat: Literal["none", "authors"] = "none",
-    data: Path | None = None,
-    workers: Count = 0,
+    probe_compat: Annotated[Compat, COMPAT] = "none",
+    data: Moved = None,
+    workers: Processes = 0,
+    device: Device = "cpu",
     output: Output = None,
     quiet: Switch = False,
 ) -> int:
@@ -39,20 +41,10 @@ def evaluate(
 
     Parameters
     ----------
-    folder
-        The run folder.
-    checkpoint
-        all, last, or minibatch numbers such as 225,450.
     probe
         linear, ridge or knn; may be given several times. By default the run's own.
     per_task
         Also a probe of its own for every task: past, current and future tasks, forgetting, forward transfer.
-    probe_compat
-        authors: the linear probe as in the authors' code, which drops partial batches.
-    data
-        Where the benchmark's data lie, if they have been moved.
-    workers
-        Processes, each with a checkpoint at a time; 0: one a core.
     output
         A JSON file for all numbers.
     quiet
@@ -62,23 +54,24 @@ def evaluate(
     from ocssl.runs.tables import evaluation_table
 
     found = evaluate_run(
-        folder, checkpoint, probe, per_task, probe_compat, data=data, workers=workers, bars=_bars(quiet)
+        folder, checkpoint, probe, per_task, probe_compat, data=data, workers=workers, bars=_bars(quiet), device=device
     )
     return _show(found, evaluation_table(found), output)
 
 
 @app.command
 def diagnose(
-    folder: Path,
+    folder: RunFolder,
     /,
     *,
-    checkpoint: str = "all",
+    checkpoint: Checkpoint = "all",
     on: Annotated[list[Literal["stream", "memory", "test"]] | None, Parameter(negative=())] = None,
     samples: Count = 2000,
     views: Count = 20,
     times: Switch = False,
-    data: Path | None = None,
-    workers: Count = 0,
+    data: Moved = None,
+    workers: Processes = 0,
+    device: Device = "cpu",
     output: Output = None,
     quiet: Switch = False,
 ) -> int:
@@ -90,10 +83,6 @@ def diagnose(
 
     Parameters
     ----------
-    folder
-        The run folder.
-    checkpoint
-        all, last, or minibatch numbers such as 225,450.
     on
         Images to measure on: stream, memory (what was stored at that moment) or test; may be given several times.
     samples
@@ -102,10 +91,6 @@ def diagnose(
         Random views of each image.
     times
         Also the spectrum and uniformity of past, current and future tasks' test images.
-    data
-        Where the benchmark's data lie, if they have been moved.
-    workers
-        Processes, each with a checkpoint at a time; 0: one a core.
     output
         A JSON file for all numbers, spectra included.
     quiet
@@ -115,7 +100,16 @@ def diagnose(
     from ocssl.runs.tables import diagnosis_table
 
     found = diagnose_run(
-        folder, checkpoint, on or ["stream"], samples, views, times, data=data, workers=workers, bars=_bars(quiet)
+        folder,
+        checkpoint,
+        on or ["stream"],
+        samples,
+        views,
+        times,
+        data=data,
+        workers=workers,
+        bars=_bars(quiet),
+        device=device,
     )
     return _show(found, diagnosis_table(found), output)
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import FAILED, Count, Output, Switch, app, console
+from ocssl.cli.app import FAILED, app, console
+from ocssl.cli.options import Count, Output, Switch
 
 
 @app.command

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import FAILED, Count, Switch, app, complain, console
+from ocssl.cli.app import FAILED, app, complain, console
+from ocssl.cli.options import Cache, Count, Device, Ray, Switch, Threads
 from ocssl.errors import SettingError
 
 if TYPE_CHECKING:
@@ -24,11 +25,11 @@ def reproduce(
     only: Annotated[list[str] | None, Parameter(negative=())] = None,
     out: Path | None = None,
     data: Annotated[list[str] | None, Parameter(negative=())] = None,
-    cache: Path | None = None,
+    cache: Cache = None,
     workers: Count = 0,
-    threads: Count = 1,
-    device: Literal["cpu", "cuda"] = "cpu",
-    ray: str | None = None,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    ray: Ray = None,
     dry_run: Switch = False,
     machine: str | None = None,
 ) -> int:
@@ -53,16 +54,8 @@ def reproduce(
         The output folder; by default reproduced/SCALE, with the benchmark's name at the mini scale.
     data
         The folder or archive with a benchmark's data; with several benchmarks NAME=PATH, once for each.
-    cache
-        The folder for decoded images; by default the user's cache folder.
     workers
         Runs at a time; 0: as many as there are cores.
-    threads
-        Threads of each run.
-    device
-        Where the runs compute.
-    ray
-        Run on a Ray cluster: its address, auto for the one that is running here, local for one of this machine's own.
     dry_run
         Only list the runs with their steps, work, memory and estimated time.
     machine

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ocssl.cli.app import FAILED, Count, Switch, app, console
-from ocssl.cli.running import Track, _data_path, _with_digest
+from ocssl.cli.app import FAILED, app, console
+from ocssl.cli.options import Count, Data, Quiet, Ray, Switch, Threads, Track
+from ocssl.cli.starting import data_path, with_digest
 from ocssl.errors import SettingError
 
 if TYPE_CHECKING:
@@ -24,12 +25,12 @@ def sweep(
     *,
     out: Path | None = None,
     workers: Count = 0,
-    threads: Count = 1,
-    ray: str | None = None,
-    data: Path | None = None,
+    threads: Threads = 1,
+    ray: Ray = None,
+    data: Data = None,
     track: Track = None,
     dry_run: Switch = False,
-    quiet: Switch = False,
+    quiet: Quiet = False,
 ) -> int:
     """Run methods, benchmarks, seeds and a grid of settings side by side; the same command again goes on.
 
@@ -44,18 +45,8 @@ def sweep(
         The folder for all run folders; by default what the file says, or runs/NAME-OF-THE-FILE.
     workers
         Runs at a time; 0: as many as there are cores, or as the cluster has.
-    threads
-        Threads of each run.
-    ray
-        Run on a Ray cluster: its address, auto for the one that is running here, local for one of this machine's own.
-    data
-        The folder or archive with the benchmark's data.
-    track
-        Also write to tensorboard or wandb; may be given twice.
     dry_run
         List the runs and make nothing.
-    quiet
-        Print nothing but warnings, errors and the result.
     """
     from ocssl.runs.sweep import plan, read_spec
     from ocssl.settings import whole
@@ -64,7 +55,7 @@ def sweep(
     whole("--threads", threads, 1, 1024)
     wanted = _placed(read_spec(spec), data)
     folder = out or wanted.out or Path("runs") / spec.stem
-    runs = [replace(run, settings=_with_digest(run.settings)) for run in plan(wanted)]
+    runs = [replace(run, settings=with_digest(run.settings)) for run in plan(wanted)]
     screen = console()
     if dry_run:
         _list(runs, folder, screen)
@@ -84,7 +75,7 @@ def _placed(spec: Spec, data: Path | None) -> Spec:
                 f"--data is for one benchmark, and {len(open_ones)} of the sweep need one; write [data] in its file."
             )
         places[open_ones[0]] = data
-    known = {name: _data_path(name, places.get(name)) for name in spec.benchmarks}
+    known = {name: data_path(name, places.get(name)) for name in spec.benchmarks}
     return replace(spec, data={name: place for name, place in known.items() if place is not None})
 
 

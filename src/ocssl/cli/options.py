@@ -1,0 +1,59 @@
+"""Options that several commands share: the type of each, and its line of help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter, Token
+
+
+def _whole_number(type_: type, tokens: Sequence[Token]) -> int:
+    return int(tokens[0].value)  # 1.5 is an error, not 2
+
+
+Count = Annotated[int, Parameter(converter=_whole_number)]
+Switch = Annotated[bool, Parameter(negative=())]
+Seed = Count
+Assignments = Annotated[
+    list[str] | None,
+    Parameter(name="--set", negative=(), help="A setting as key=value; may be given several times."),
+]
+Benchmark = Annotated[
+    str,
+    Parameter(help="A benchmark (see: ocssl list benchmarks), or your own images: folder:PATH, parquet:PATH, hf:NAME."),
+]
+RunFolder = Annotated[Path, Parameter(help="The run folder.")]
+Data = Annotated[Path | None, Parameter(help="The folder or archive with the benchmark's data.")]
+Moved = Annotated[Path | None, Parameter(help="Where the benchmark's data lie, if they have been moved.")]
+BadImages = Annotated[
+    Literal["skip", "stop"] | None,
+    Parameter(help="Skip images that cannot be used, and list them, or stop at the first."),
+]
+Cache = Annotated[Path | None, Parameter(help="The folder for decoded images; by default the user's cache folder.")]
+Compat = Literal["none", "authors"]
+COMPAT = Parameter(help="authors: the linear probe as in the authors' code, which drops partial batches.")
+Parts = Annotated[
+    Path | None,
+    Parameter(help="A Python file with rules, objectives or terms of your own; it is run before anything else."),
+]
+Track = Annotated[
+    list[Literal["tensorboard", "wandb"]] | None,
+    Parameter(negative=(), help="Also write the numbers to tensorboard or wandb; may be given twice."),
+]
+Device = Annotated[Literal["cpu", "cuda"], Parameter(help="Where to compute.")]
+Ray = Annotated[
+    str | None,
+    Parameter(
+        help="Run on a Ray cluster: its address, auto for the one that is running here, local for one of this "
+        "machine's own."
+    ),
+]
+Threads = Annotated[int, Parameter(converter=_whole_number, help="Threads of each run.")]
+Checkpoint = Annotated[str, Parameter(help="all, last, or minibatch numbers such as 225,450.")]
+Processes = Annotated[
+    int, Parameter(converter=_whole_number, help="Processes, each with a checkpoint at a time; 0: one a core.")
+]
+Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
+Quiet = Annotated[bool, Parameter(negative=(), help="Print nothing but warnings, errors and the result.")]
