@@ -40,6 +40,15 @@ def test_only_shared_seeds_are_paired() -> None:
     assert difference({None: 1.0}, {None: 2.0}) is None  # an unknown seed is no pair
 
 
+@pytest.mark.parametrize("theirs", [(29.5, 20.5), (29.5, 20.5, 27.3), (30.0, 21.0)])
+def test_equal_gaps_are_not_sure(theirs: tuple[float, ...]) -> None:
+    ours = {seed: value + 0.1 for seed, value in enumerate(theirs)}  # which rounds differently each time
+    found = difference(ours, dict(enumerate(theirs)))
+    assert found == Difference(pytest.approx(0.1), None, len(theirs))
+    assert found.verdict == Difference(0.1, 0.0, 2).verdict == OPEN
+    assert found.lack == f"{len(theirs)} equal gaps: no interval"
+
+
 def test_one_pair_has_no_interval_and_no_verdict() -> None:
     assert difference({0: 50.0}, {0: 10.0}) == Difference(40.0, None, 1)
     assert Difference(40.0, None, 1).verdict == OPEN

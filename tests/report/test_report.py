@@ -391,7 +391,7 @@ def test_a_write_that_fails_leaves_the_old_report(tmp_path: Path, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(RunFolderError, match=r"cannot write the report to .*: No space left on device\."):
+    with pytest.raises(RunFolderError, match=r"cannot write .*report\.html: No space left on device\."):
         write_report([folder], output)
     assert output.read_text() == "old"
 
@@ -594,6 +594,18 @@ def test_a_rule_swap_is_named_by_the_rule(tmp_path: Path) -> None:
     assert names == ["solar (memory.draw=least-drawn)", "solar (memory.draw=per)"]
 
 
+def test_where_images_lie_makes_no_variant_but_which_are_skipped_does(tmp_path: Path) -> None:
+    places = [{"data.path": "/old", "data.decode": "live"}, {"data.path": "/new", "data.cache": "/fast"}]
+    for own, place in zip(places, ("/old/start", "/new/start"), strict=True):
+        own["init.path"] = place
+    moved = [make_run(tmp_path / f"{seed}", seed=seed, settings=own) for seed, own in enumerate(places)]
+    page = report(tmp_path, *moved)
+    assert [row[:2] for row in page.tables["methods"][1:]] == [["solar", "2"]]
+    stopped = make_run(tmp_path / "c", settings={"data.path": "/old", "data.bad_images": "stop"})
+    names = [row[0] for row in report(tmp_path, *moved, stopped).tables["methods"][1:]]
+    assert sorted(names) == ["solar (data.bad_images=skip)", "solar (data.bad_images=stop)"]
+
+
 def test_a_variant_that_is_long_is_cut_after_what_tells_it_apart(tmp_path: Path) -> None:
     many = {"objective.name": "simclr", "optimizer.lr": 0.125, "schedule.passes": 3, "views.hue": 0.25}
     runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b", settings=many)]
@@ -644,6 +656,40 @@ def test_the_summary_says_how_sure_the_gap_is(tmp_path: Path) -> None:
     assert alone.tables["comparison"][1][3:5] == ["-10.00", "one pair: no interval"]
 
 
+def test_the_best_is_the_best_over_the_seeds_that_all_have(tmp_path: Path) -> None:
+    levels = {"solar": {2: 60.0}, "er-fifo": {0: 20.0, 1: 21.0, 2: 62.0}, "minred": {0: 19.0, 2: 50.0}}
+    folders = {
+        (name, seed): make_run(tmp_path / f"{name}{seed}", name, seed, accuracies=(level,) * 3)
+        for name, seeds in levels.items()
+        for seed, level in seeds.items()
+    }
+    words = report(tmp_path, *folders.values()).visible
+    assert "er-fifo has the best average accuracy: 62.0 %, 2.0 points above solar; its final accuracy is 62.0" in words
+    assert "This is over seed 2, the only one that all methods have finished: solar lacks 2 of 3 and minred" in words
+    two = [folder for (name, _), folder in folders.items() if name != "solar"]
+    words = report(tmp_path, *two).visible
+    assert "er-fifo has the best average accuracy: 41.0 %, 6.5 points above minred" in words
+    assert "Over 2 paired seeds the gap in average accuracy is -63.4 to +76.4 points" in words
+    assert "This is over the 2 seeds that all methods have finished: minred lacks 1 of 3." in words
+    apart = report(tmp_path, folders["solar", 2], folders["minred", 0]).visible
+    assert "solar has the best average accuracy: 60.0 %, 41.0 points above minred" in apart
+    assert "No seed is shared by all, so small differences may be chance." in apart
+    every = report(tmp_path, folders["er-fifo", 2], folders["minred", 2]).visible
+    assert "have finished" not in every
+
+
+def test_equal_gaps_decide_nothing(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / f"{name}{seed}", name, seed, accuracies=(30.0 + seed + more,) * 3)
+        for name, more in (("solar", 0.5), ("er-fifo", 0.0))
+        for seed in range(2)
+    ]
+    page = report(tmp_path, *runs)
+    assert "Over 2 paired seeds the gap in average accuracy is +0.5 points each time: equal gaps show" in page.visible
+    assert "solar is better" not in page.visible
+    assert page.tables["comparison"][1][3:] == ["-0.50", "2 equal gaps: no interval"] * 2
+
+
 def test_methods_are_listed_best_first(tmp_path: Path) -> None:
     levels = {"er-fifo": 20.0, "solar": 40.0, "minred": 30.0}
     page = report(tmp_path, *(make_run(tmp_path / name, name, accuracies=(x,) * 3) for name, x in levels.items()))
@@ -676,8 +722,8 @@ def test_a_decay_is_said_in_table_words_and_list(tmp_path: Path) -> None:
     page = report(tmp_path, make_full_run(tmp_path / "a", "er-reservoir"), make_full_run(tmp_path / "b", "solar"))
     said = {row[0]: row[-1] for row in page.tables["methods"][1:]}
     assert said["solar"] == "no decay seen"
-    assert said["er-reservoir"].startswith("decays from 60 % of the stream on")
-    assert "Latent space: er-reservoir decays from 60 %" in page.visible
+    assert said["er-reservoir"].startswith("decays from 70 % of the stream on")
+    assert "Latent space: er-reservoir decays from 70 %" in page.visible
     assert "no decay seen in solar." in page.visible
 
 

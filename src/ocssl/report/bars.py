@@ -66,7 +66,7 @@ def _differences(name: str, found: Sequence[Difference | None], lift: float, sym
 
 def _interval(found: Difference) -> str:
     if found.half is None:
-        return "one shared seed: no interval"
+        return found.lack
     return f"from {found.mean - found.half:+.2f} to {found.mean + found.half:+.2f}, {found.pairs} pairs"
 
 

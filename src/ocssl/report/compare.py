@@ -14,6 +14,7 @@ from ocssl.report.runs import Run
 from ocssl.report.series import by_series, comparable, known
 
 CONFIDENCE = 0.95
+LEAST_SPREAD = 1e-9  # points; below it, gaps differ by rounding only
 REFERENCE = "solar"
 BETTER, WORSE, OPEN = "better", "worse", "not told apart"
 
@@ -23,14 +24,21 @@ class Difference:
     """The mean of paired differences with its interval, in points of accuracy."""
 
     mean: float
-    half: float | None  # the interval is mean - half to mean + half; None of one pair
+    half: float | None  # the interval is mean - half to mean + half; None where there is none
     pairs: int
 
     @property
     def verdict(self) -> str:
-        if self.half is None or abs(self.mean) <= self.half:
+        if not self.half or abs(self.mean) <= self.half:
             return OPEN
         return BETTER if self.mean > 0 else WORSE
+
+    @property
+    def lack(self) -> str:
+        """Why there is no interval; empty where there is one."""
+        if self.half is not None:
+            return ""
+        return "one pair: no interval" if self.pairs == 1 else f"{self.pairs} equal gaps: no interval"
 
 
 @dataclass(frozen=True)
@@ -75,14 +83,17 @@ def against(name: str, reference: str, series: Mapping[str, Sequence[Run]]) -> C
 def difference(ours: Mapping[int | None, float | None], theirs: Mapping[int | None, float | None]) -> Difference | None:
     """The mean of `ours` minus `theirs` over the seeds that both have, by Student's t.
 
+    Equal gaps are chance, not certainty: without spread, as with one pair, there is no interval.
+
     >>> difference({0: 11.0, 1: 12.0, 2: 99.0}, {0: 10.0, 1: 11.0})
-    Difference(mean=1.0, half=0.0, pairs=2)
+    Difference(mean=1.0, half=None, pairs=2)
     """
     pairs = [(ours[seed], theirs[seed]) for seed in ours if seed is not None and seed in theirs]
     gaps = [a - b for a, b in pairs if a is not None and b is not None]
     if not gaps:
         return None
-    half = t_quantile(len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else None
+    spread = stdev(gaps) if len(gaps) > 1 else 0.0
+    half = t_quantile(len(gaps) - 1) * spread / math.sqrt(len(gaps)) if spread > LEAST_SPREAD else None
     return Difference(fmean(gaps), half, len(gaps))
 
 

@@ -1,24 +1,33 @@
 """Latent Rehearsal Decay in a run's evaluations: when it began, and when the packing before it did.
 
 In the paper Deviation falls first (views of an image are packed ever tighter), then Overlap rises (images are told
-apart less), and accuracy falls with it. The functions are pure: numbers in, a phase out.
+apart less), and accuracy falls with it. Here accuracy must fall and Overlap rise at the same time, both by more than
+the run's own noise would make them; Deviation only says where the packing began. Means look back, never ahead, so
+that a phase does not begin before there is evidence of it. Noise is taken to be independent from one evaluation to
+the next. The functions are pure: numbers in, a phase out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import NormalDist, fmean, median, median_low
 
 OVERLAP_RISE, OVERLAP_LEAST = 0.10, 0.005  # of the lowest Overlap so far, and in shares of pairs
 ACCURACY_FALL = 1.0  # points below the highest accuracy so far
 DEVIATION_FALL = 0.10  # of Deviation where its fall began
+SPAN = 3  # evaluations that a mean looks back on
+NOISES = 3.25  # standard deviations of one evaluation; one flat curve of 50 comes so far in about 4 of 100 runs
 IN_A_ROW = 2  # evaluations
+BEND = NormalDist().inv_cdf(0.75) * math.sqrt(6)  # median size of a - 2 b + c of three numbers, of unit variance
 
 RULE = (
-    f"Decay: for {IN_A_ROW} evaluations or more in a row, Overlap is at least {100 * OVERLAP_RISE:g} % (and "
-    f"{100 * OVERLAP_LEAST:g} % of pairs) above its lowest value so far while accuracy is at least {ACCURACY_FALL:g} "
-    "point below its highest (means of three neighbouring evaluations; the untrained encoder does not count)."
+    f"Decay: for {IN_A_ROW} evaluations or more in a row, accuracy is below its highest so far and Overlap above its "
+    f"lowest, each by {NOISES:g} times its own noise from one evaluation to the next and by at least "
+    f"{ACCURACY_FALL:g} point of accuracy, {100 * OVERLAP_RISE:g} % of Overlap and {100 * OVERLAP_LEAST:g} % of pairs; "
+    f"the phase begins where both were half as far. All are means of {SPAN} evaluations, the present and those before; "
+    f"the untrained encoder does not count, and it takes {SPAN + IN_A_ROW} evaluations to tell."
 )
 
 
@@ -42,41 +51,71 @@ def find_decay(
 
     Evaluations without Overlap or accuracy are passed over.
 
-    >>> fall, rise = [0.5, 0.5, 0.4, 0.3, 0.2, 0.2], [0.2, 0.1, 0.1, 0.2, 0.3, 0.4]
-    >>> find_decay([10, 20, 30, 40, 50, 60], fall, rise, [30, 40, 45, 40, 30, 20])
-    Decay(start=40, end=60, lasts=True, packing=10)
+    >>> fall, rise = [0.5, 0.5, 0.5, 0.4, 0.3, 0.2, 0.2, 0.2], [0.2, 0.1, 0.1, 0.1, 0.2, 0.3, 0.4, 0.5]
+    >>> find_decay([10, 20, 30, 40, 50, 60, 70, 80], fall, rise, [35, 40, 45, 45, 40, 30, 20, 10])
+    Decay(start=60, end=80, lasts=True, packing=30)
     """
     rows = [
-        row
-        for row in zip(places, deviation, overlap, accuracy, strict=True)
-        if row[2] is not None and row[3] is not None
+        (place, dev, over, acc)
+        for place, dev, over, acc in zip(places, deviation, overlap, accuracy, strict=True)
+        if over is not None and acc is not None
     ]
-    over, acc = _smooth([row[2] for row in rows]), _smooth([row[3] for row in rows])
-    lowest, highest, ill = float("inf"), float("-inf"), []
-    for o, a in zip(over, acc, strict=True):
-        lowest, highest = min(lowest, o), max(highest, a)
-        ill.append(o >= lowest + max(OVERLAP_RISE * lowest, OVERLAP_LEAST) and a <= highest - ACCURACY_FALL)
-    first = next((i for i in range(len(ill)) if all(ill[i : i + IN_A_ROW]) and i + IN_A_ROW <= len(ill)), None)
-    if first is None:
+    if len(rows) < SPAN + IN_A_ROW:
         return None
-    last = next((i for i in range(first, len(ill)) if not ill[i]), len(ill)) - 1
-    return Decay(rows[first][0], rows[last][0], last == len(ill) - 1, _packing(rows, first))
+    falls = _falls([row[3] for row in rows], lambda _: ACCURACY_FALL)
+    rises = _falls([-row[2] for row in rows], lambda best: max(OVERLAP_RISE * -best, OVERLAP_LEAST))
+    both = [min(pair) for pair in zip(falls, rises, strict=True)]
+    sure = next((i for i in range(len(both) - IN_A_ROW + 1) if min(both[i : i + IN_A_ROW]) >= 1), None)
+    if sure is None:
+        return None
+    first = last = sure
+    while first > 0 and both[first - 1] >= 0.5:
+        first -= 1
+    while last + 1 < len(both) and both[last + 1] >= 0.5:
+        last += 1
+    there = rows[SPAN - 1 :]
+    known = rows[: sure + SPAN + IN_A_ROW - 1]
+    packing = _packing([(row[0], row[1]) for row in known if row[1] is not None])
+    return Decay(there[first][0], there[last][0], last == len(both) - 1, packing)
 
 
-def _packing(rows: Sequence[tuple[float, float | None, float | None, float | None]], first: int) -> float | None:
-    """Where the unbroken fall of Deviation up to the decay's beginning began, if it is deep enough."""
-    before = [(row[0], row[1]) for row in rows[: first + 2] if row[1] is not None]
-    smooth = _smooth([value for _, value in before])[: first + 1]
-    at = len(smooth) - 1
-    while at > 0 and smooth[at - 1] > smooth[at]:
+def _falls(values: Sequence[float], least: Callable[[float], float]) -> list[float]:
+    """How far each mean lies below the highest so far; 1 is what decay takes: beyond noise, and `least` of the highest.
+
+    >>> _falls([9, 9, 9, 6, 6, 6], lambda best: 1.0)
+    [0.0, 1.0, 2.0, 3.0]
+    """
+    noise, best, falls = NOISES * _noise(values), -math.inf, []
+    for mean in _means(values):
+        best = max(best, mean)
+        falls.append((best - mean) / max(noise, least(best)))
+    return falls
+
+
+def _noise(values: Sequence[float]) -> float:
+    """The standard deviation of one value about the curve, from how it bends at each value.
+
+    A straight rise or fall does not bend and the median passes over a few sudden steps, so that decay is no noise.
+    """
+    bends = [abs(values[i - 1] - 2 * values[i] + values[i + 1]) for i in range(1, len(values) - 1)]
+    return median_low(bends) / BEND if bends else 0.0
+
+
+def _means(values: Sequence[float]) -> list[float]:
+    """Means of each value from the third on and the two before it."""
+    return [fmean(values[i - SPAN : i]) for i in range(SPAN, len(values) + 1)]
+
+
+def _packing(before: Sequence[tuple[float, float]]) -> float | None:
+    """Where the unbroken fall of Deviation until the decay was sure began, if it is deep enough."""
+    values = [value for _, value in before]
+    means = _means(values)
+    at = len(means) - 1
+    while at > 0 and means[at - 1] > means[at]:
         at -= 1
-    return before[at][0] if smooth and smooth[-1] <= (1 - DEVIATION_FALL) * smooth[at] else None
-
-
-def _smooth(values: Sequence[float | None]) -> list[float]:
-    """Means of three neighbours, of two at the ends."""
-    known = [value for value in values if value is not None]
-    return [fmean(known[max(0, i - 1) : i + 2]) for i in range(len(known))]
+    if not means or means[at] - means[-1] < max(NOISES * _noise(values), DEVIATION_FALL * means[at]):
+        return None
+    return before[at + SPAN - 1][0]
 
 
 def together(phases: Sequence[Decay | None]) -> Decay | None:

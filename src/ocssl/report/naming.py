@@ -10,7 +10,9 @@ from ocssl.report.plain import short
 from ocssl.report.runs import Run, read_runs
 from ocssl.settings import ObjectiveSettings
 
-RECORD_ONLY = ("method", "benchmark", "seed", "checkpoint")  # settings that make no variant of a method
+# settings that make no variant of a method: what is grouped by, how it is saved, and where files lie
+RECORD_ONLY = ("method", "benchmark", "seed", "checkpoint", "data", "init.path")
+IMAGES_SEEN = ("data.bad_images",)  # of them, those that do: a run that skips images may see fewer
 MOST_VARIANT = 48  # characters of a variant in a name
 
 
@@ -59,10 +61,14 @@ def _variants(runs: list[Run]) -> list[str]:
     return [names[id(run)] for run in runs]
 
 
+def _record_only(key: str) -> bool:
+    return key not in IMAGES_SEEN and any(key == name or key.startswith(f"{name}.") for name in RECORD_ONLY)
+
+
 def _differences(run: Run, peers: list[Run]) -> list[str]:
     """Settings in which a run differs from its peers, names of parts first, without those that follow from others."""
     mine, others = _with_terms(run), [_with_terms(peer) for peer in peers]
-    keys = {key for other in others for key in other if key.split(".")[0] not in RECORD_ONLY}
+    keys = {key for other in others for key in other if not _record_only(key)}
     differ = [
         key
         for key in keys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -44,6 +44,12 @@ def circumstances(run: Run, others: Sequence[Run]) -> str:
 def _stream(run: Run) -> dict[str, Any]:
     """Settings of the stream; the regime speaks for the epochs."""
     return {key: value for key, value in run.settings.items() if key.startswith("stream.") and key != "stream.epochs"}
+
+
+def shared_seeds(series: Mapping[str, Sequence[Run]]) -> set[int]:
+    """Seeds that every series has."""
+    seeds = [{run.seed for run in group if run.seed is not None} for group in series.values()]
+    return set.intersection(*seeds) if seeds else set()
 
 
 def known(runs: Iterable[Run], measure: Literal["final", "average"]) -> list[float]:

@@ -90,7 +90,7 @@ def _told(found: Difference | None) -> tuple[str, str]:
     if found is None:
         return NOTHING, "no shared seed"
     if found.half is None:
-        return f"{found.mean:+.2f}", "one pair: no interval"
+        return f"{found.mean:+.2f}", found.lack
     return f"{found.mean:+.2f} [{found.mean - found.half:+.2f}, {found.mean + found.half:+.2f}]", found.verdict
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 from ocssl.report.compare import OPEN, Difference, against, ranking
 from ocssl.report.decay import Decay, find_decay, together
 from ocssl.report.runs import Run
-from ocssl.report.series import by_series, circumstances, comparable, known, spread_over
+from ocssl.report.series import by_series, circumstances, comparable, known, shared_seeds, spread_over
 
 DECAYS, NO_DECAY, UNKNOWN_DECAY = "decays", "no decay seen", "not measured"
 
@@ -39,27 +39,47 @@ def _rankings(runs: Sequence[Run]) -> list[str]:
 
 
 def _ranking(runs: list[Run], groups: Sequence[list[Run]]) -> list[str]:
+    """The best, the next and how sure that is, all over the seeds that every series has, if there are any."""
     several = by_series(runs)
-    best, *others = ranking(several)
-    mean = fmean(known(several[best], "average"))
-    final = mean_and_spread(known(several[best], "final"))
+    shared = shared_seeds(several) if len(several) > 1 else set()
+    compared = several
+    if shared:
+        compared = {name: [run for run in own if run.seed in shared] for name, own in several.items()}
+    best, *others = ranking(compared)
+    mean = fmean(known(compared[best], "average"))
+    final = mean_and_spread(known(compared[best], "final"))
     where = f"On {runs[0].benchmark} ({circumstances(runs[0], [group[0] for group in groups])}) {best} has"
     if not others:
         return [f"{where} an average accuracy of {mean:.1f} % and a final one of {final} %."]
-    second = several[others[0]]
+    second = compared[others[0]]
     gap = mean - fmean(known(second, "average"))
     margin = f"{gap:.1f} points above" if gap >= 0.05 else "less than 0.1 points above"
     end = f"its final accuracy is {final} %, that of {others[0]} {mean_and_spread(known(second, 'final'))} %."
-    found = against(best, others[0], several).average
-    return [f"{where} the best average accuracy: {mean:.1f} %, {margin} {others[0]}; {end}", sureness(found, best)]
+    found = against(best, others[0], compared).average if shared else None
+    words = [f"{where} the best average accuracy: {mean:.1f} %, {margin} {others[0]}; {end}", sureness(found, best)]
+    return words + (_missing(several, shared) if shared else [])
+
+
+def _missing(several: Mapping[str, Sequence[Run]], shared: set[int]) -> list[str]:
+    """A sentence on seeds that some series have and others lack, if there are any."""
+    every = {run.seed for own in several.values() for run in own} - {None}
+    lacks = {name: len(every - {run.seed for run in own}) for name, own in several.items()}
+    parts = [f"{name} lacks {count} of {len(every)}" for name, count in lacks.items() if count]
+    which = f"seed {min(shared)}, the only one" if len(shared) == 1 else f"the {len(shared)} seeds"
+    return [f"This is over {which} that all methods have finished: {_listed(parts)}."] if parts else []
 
 
 def sureness(found: Difference | None, best: str) -> str:
     """How sure it is that the best method is better than the next."""
     if found is None:
-        return "They share no seed, so small differences may be chance."
-    if found.half is None:
+        return "No seed is shared by all, so small differences may be chance."
+    if found.pairs == 1:
         return "With one shared seed there is no interval: small differences may be chance."
+    if found.half is None:
+        return (
+            f"Over {found.pairs} paired seeds the gap in average accuracy is {found.mean:+.1f} points each time: equal "
+            "gaps show no spread, so there is no interval and nothing is decided."
+        )
     low, high = found.mean - found.half, found.mean + found.half
     range_ = f"Over {found.pairs} paired seeds the gap in average accuracy is {low:+.1f} to {high:+.1f} points (95 %)"
     return f"{range_}: the two are {OPEN}." if found.verdict == OPEN else f"{range_}: {best} is {found.verdict}."
