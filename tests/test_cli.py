@@ -129,8 +129,8 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
     assert flags == {
         "bench": _flags("compare output quick threads"),
         "demo": ["--out", "--seed"],
-        "diagnose": _flags("checkpoint data on output quiet samples times views workers"),
-        "evaluate": _flags("checkpoint data output per-task probe probe-compat quiet workers"),
+        "diagnose": _flags("checkpoint data device on output quiet samples times views workers"),
+        "evaluate": _flags("checkpoint data device output per-task probe probe-compat quiet workers"),
         "list": [],
         "pretrain": _flags("bad-images batch cache data device epochs out quiet seed set"),
         "report": _flags("figures output tables"),

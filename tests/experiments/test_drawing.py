@@ -16,10 +16,12 @@ from rich.console import Console
 from ocssl.experiments import Plan, Planned, plan_names, read_plan, read_scale, runs_of
 from ocssl.experiments.panels import KINDS, Panel, panels_of
 from ocssl.experiments.plan import Row
-from ocssl.experiments.reproduce import DIAGNOSES, _show
+from ocssl.experiments.reproduce import DIAGNOSES, _Looks, _show
 from ocssl.experiments.results import Group, Result, gather
 from ocssl.experiments.shelf import Shelf
 from ocssl.experiments.tables import Table, accuracy_table, rules_table, time_table
+from ocssl.runs.folder import METRICS
+from ocssl.runs.stop import Stop
 
 MINI = read_scale("mini", "synthetic")
 Made = tuple[Plan, list[Planned], list[Group], dict[str, dict[str, Any]]]
@@ -48,7 +50,8 @@ def test_every_plan_is_shown_and_written(name: str, tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(look(run)))
     text = io.StringIO()
-    _show(plan, MINI, groups, Shelf(tmp_path, {}), Console(file=text, width=250), workers=1)
+    console = Console(file=text, width=250)
+    _show(plan, MINI, groups, _Looks(Shelf(tmp_path, {}), MINI, console, 1, Stop()), console)
     said = " ".join(text.getvalue().split())
     assert plan.title in said
     assert "mini" in said
@@ -78,6 +81,21 @@ def test_a_run_that_is_missing_leaves_a_dash(tmp_path: Path) -> None:
     table = accuracy_table(plan, MINI, groups[1:])
     assert table.rows[0][1:3] == ["-", "-"]
     assert "-" not in table.rows[1][1:3]
+
+
+def test_seeds_that_are_missing_or_damaged_are_said_beside_the_number(tmp_path: Path) -> None:
+    plan, runs, _, metrics = make("table2", tmp_path)
+    first, second, third = (run for run in runs if run.row == "FIFO")
+    shelf = Shelf(tmp_path, {})
+    (shelf.folder(second) / METRICS).unlink()
+    (shelf.folder(third) / METRICS).write_text("{")
+    groups = gather(runs, shelf.folders(runs))
+    table = accuracy_table(plan, MINI, groups)
+    cells = {row[0]: row[1] for row in table.rows}
+    assert cells["FIFO"] == f"{metrics[first.address]['final_accuracy']:.1f} (1 of 3 seeds)"
+    assert "seeds" not in cells["Reservoir"]
+    (panel, *_) = panels_of(plan, {"kind": "curves", "measures": ["accuracy"]}, groups, diagnoses)
+    assert "FIFO (1 of 3 seeds)" in [line.name for line in panel.lines]
 
 
 def test_what_pre_training_gave_is_what_others_start_from(tmp_path: Path) -> None:
@@ -182,7 +200,7 @@ def test_spectra_at_the_moments_that_a_figure_names(tmp_path: Path) -> None:
 
 def test_a_deviation_over_one_seed_too_few_is_noticed(tmp_path: Path) -> None:
     plan, _, groups, _ = make("table2", tmp_path)
-    short = [Group(g.row, g.point, g.benchmark, g.results[:2]) for g in groups]
+    short = [Group(g.row, g.point, g.benchmark, g.results[:2], 3) for g in groups]
     assert accuracy_table(plan, MINI, short).rows[0][1:3] != accuracy_table(plan, MINI, groups).rows[0][1:3]
 
 

@@ -23,6 +23,7 @@ FIVE = ["er-reservoir", "er-fifo", "minred", "scale", "solar"]
 RATES = {C: 0.05, M: 0.02, L: 0.01, N: 0.01}
 STEPS = {C: 27_000, M: 69_000, L: 59_400, N: 145_000}  # of 6 passes; all but the first up to 3 %
 OMEGA = {C: 1.0, M: 0.3, L: 1.0, N: 1.0}
+NOT_MAIN = ("table7", "figure5", "figure18")  # here it is 1.0 on ImageNet-100, too
 
 # name: (methods, benchmarks, seeds, what the grid changes, new runs where the plans are counted in this order)
 WANTED: dict[str, tuple[list[str], list[str], int, dict[str, list[float]], int]] = {
@@ -32,7 +33,13 @@ WANTED: dict[str, tuple[list[str], list[str], int, dict[str, list[float]], int]]
     "table7": (FIVE, [C, M], 1, {}, 8),  # 10 less SCALE, which has no objective but its own
     "figure2": (RF, [C], 3, {"schedule.passes": [1, 2, 3, 6, 12]}, 24),
     "figure3": (RF, [M], 3, {}, 0),
-    "figure5": (FOUR, [C, M], 3, {"schedule.passes": [1, 2, 3, 6]}, 54),  # 72 less 18 that figure 2 has
+    "figure5": (
+        FOUR,
+        [C, M],
+        3,
+        {"schedule.passes": [1, 2, 3, 6]},
+        57,
+    ),  # 72 less 18 that figure 2 has; 3 for figure 16
     "figure6": (FOUR, [C], 3, {"memory.capacity": [500, 1000, 2000, 5000]}, 36),
     "figure7": (RFS, [C], 3, {"memory.capacity": [500, 1000, 2000, 5000]}, 0),
     "figure8": (RF, [C], 3, {}, 0),
@@ -43,7 +50,7 @@ WANTED: dict[str, tuple[list[str], list[str], int, dict[str, list[float]], int]]
     "figure13": (RFS, [M], 3, {}, 0),
     "figure14": (RF, [M], 3, {}, 0),
     "figure15": (["solar"], [M], 3, {}, 0),
-    "figure16": (["solar"], [M], 3, {"terms.overlap.weight": [0.1, 0.3, 0.5, 1.0, 2.0]}, 12),
+    "figure16": (["solar"], [M], 3, {"terms.overlap.weight": [0.1, 0.3, 0.5, 1.0, 2.0]}, 9),
     "figure17": (["cla-e", "cla-r", "solar"], [M], 3, {}, 0),
     "figure18": (FOUR, [M], 3, {"memory.capacity": [500, 1000, 2000, 5000]}, 36),
     "figure19": (FIVE, [C], 1, {}, 0),
@@ -132,7 +139,8 @@ def test_what_the_grid_leaves_alone_is_the_papers_setting(name: str) -> None:
         if settings.method == "solar":
             assert settings.terms["overlap"]["k"] == 500
             assert settings.memory.ema == 0.5
-            assert omega(run) == OMEGA[benchmark] or "terms.overlap.weight" in grid
+            main = 1.0 if name in NOT_MAIN else OMEGA[benchmark]
+            assert omega(run) == main or "terms.overlap.weight" in grid
         minibatches = images_of(settings).minibatches(settings)
         if name == "table6":
             assert len(minibatches) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,13 +23,13 @@ from ocssl.cli import app
 from ocssl.errors import RunFolderError, SettingError
 from ocssl.experiments import Plan, Scale, read_plan, runs_of
 from ocssl.experiments.plan import Row
-from ocssl.experiments.reproduce import reproduce
+from ocssl.experiments.reproduce import _Looks, reproduce
+from ocssl.experiments.results import gather
 from ocssl.experiments.shelf import Shelf
 from ocssl.runs.folder import EVENTS, METRICS, SETTINGS, finished, only_one
+from ocssl.runs.snapshots import places
 from ocssl.runs.stop import Stop
 from ocssl.settings import DataSettings
-
-pytestmark = pytest.mark.xdist_group("reproduce")  # its fixtures are dear: one process makes them
 
 
 def make(plans: list[Plan], out: Path, scale: Scale = SCALE) -> tuple[dict[str, str], str]:
@@ -39,6 +40,10 @@ def make(plans: list[Plan], out: Path, scale: Scale = SCALE) -> tuple[dict[str, 
 
 def numbers(out: Path) -> dict[str, dict[str, Any]]:
     return {p.parent.name: {**json.loads(p.read_text()), "seconds": 0} for p in sorted(out.glob(f"runs/*/{METRICS}"))}
+
+
+def folders(out: Path) -> dict[str, Path]:
+    return Shelf(out, {}).folders(runs_of(tiny(), SCALE))
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +103,33 @@ def test_killed_at_any_moment_and_started_again_it_gives_the_same_numbers(whole:
     assert done.returncode == 0, done.stderr.decode()
     assert numbers(tmp_path / "out") == numbers(whole)
     assert (tmp_path / "out" / "table2.csv").read_bytes() == (whole / "table2.csv").read_bytes()
+
+
+def test_looks_back_are_at_the_evaluations_whatever_else_was_saved(whole: Path) -> None:
+    (result,) = next(group.results for group in gather(runs_of(tiny(), SCALE), folders(whole)))
+    looks = _Looks(Shelf(whole, {}), SCALE, Console(quiet=True), 1, Stop())
+    assert [row["position"] for row in looks(result)] == [0, *result.metrics["positions"]]
+    assert {*places(result.folder)} > {0, *result.metrics["positions"]}  # else there was nothing to leave out
+
+
+def test_a_table_without_runs_is_written_to_a_folder_that_was_not_there(tmp_path: Path) -> None:
+    failures, _ = make([read_plan("table5")], tmp_path / "new" / "folder")
+    assert not failures
+    assert "Deviation-Aware" in (tmp_path / "new" / "folder" / "table5.md").read_text()
+
+
+def test_what_cannot_be_written_or_read_is_named_and_the_rest_is_shown(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(whole, out)
+    (out / "table5.md").mkdir()
+    curves = replace(tiny(), name="figure10", show=[{"kind": "curves", "measures": ["loss"]}])
+    (Shelf(out, {}).folder(runs_of(tiny(), SCALE)[0]) / EVENTS).unlink()
+    (out / "table2.csv").unlink()
+    failures, _ = make([read_plan("table5"), curves, tiny()], out)
+    assert "table5.md" in failures["table5"]
+    assert EVENTS in failures["figure10"]
+    assert failures.keys() == {"table5", "figure10"}
+    assert (out / "table2.csv").read_bytes() == (whole / "table2.csv").read_bytes()
 
 
 def test_what_starts_from_pre_training_waits_for_it(tmp_path: Path) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from conftest import SMALL_STREAM, small_settings
+from conftest import SMALL_STREAM, small_settings, wait_for
 from ocssl.cli import main
 from ocssl.errors import RunFolderError, SettingError
 from ocssl.evaluate.evaluation import evaluate
@@ -25,11 +29,9 @@ from ocssl.runs.looking import diagnose_run, evaluate_run
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
 from ocssl.runs.snapshots import chosen, look, places
-from ocssl.runs.stop import Stop
+from ocssl.runs.stop import Stop, Stopped
 from ocssl.streams import load_benchmark
 from ocssl.weights import generator_for
-
-pytestmark = pytest.mark.xdist_group("looking")  # its fixtures are dear: one process makes them
 
 MORE = {"schedule.stream_batch": 5, "checkpoint.every": 4, "evaluate.per_task": True, "stream.test": 20}
 
@@ -91,6 +93,28 @@ def test_the_number_of_processes_changes_no_number(run: Path, found: Pair) -> No
     alone = evaluated(run, "7,14", ["ridge", "linear", "knn"], per_task=True), diagnosed(run, "7,14")
     for one, two in zip(alone, found, strict=True):
         assert one["checkpoints"] == [row for row in two["checkpoints"] if row["position"] in (7, 14)]
+
+
+def test_a_stop_leaves_the_look_at_once(run: Path) -> None:
+    stop = Stop(signal.SIGTERM)
+    with pytest.raises(Stopped):
+        diagnose_run(run, "all", ["stream"], 0, 200, False, data=None, workers=1, bars=quiet(), stop=stop)
+    assert not multiprocessing.active_children()
+
+
+def test_processes_that_look_end_with_their_parent_however_it_ends(run: Path) -> None:
+    words = ["diagnose", str(run), "--workers", "2", "--views", "20000", "--samples", "0"]  # minutes of work
+    parent = subprocess.Popen([sys.executable, "-m", "ocssl", *words], stdout=subprocess.DEVNULL)
+
+    def children() -> list[int]:
+        found = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        return [int(word) for word in found.read_text().split()] if found.exists() else []
+
+    wait_for(lambda: len(children()) >= 3)  # two, and the tracker of multiprocessing
+    born = children()
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not any(Path(f"/proc/{child}").exists() for child in born))
 
 
 def test_one_checkpoint_alone_knows_what_is_past(run: Path, found: Pair) -> None:

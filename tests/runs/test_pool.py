@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from conftest import SMALL_STREAM, small_settings
+from conftest import SMALL_STREAM, small_settings, wait_for
 from ocssl.runs.config import resolve_run
 from ocssl.runs.folder import EVENTS, METRICS, create, finished, only_one, whole_checkpoints
 from ocssl.runs.pool import Board, _in_use, deal, run_all
@@ -63,6 +61,7 @@ def test_stopped_and_continued_together_runs_give_the_same_numbers_as_alone_what
 
 def test_finished_runs_are_passed_over_and_a_damaged_record_is_a_failure(tmp_path: Path) -> None:
     done = {"method": "solar", "benchmark": "synthetic", "seed": 0, "final_accuracy": 1.0}
+    done |= {"average_accuracy": 1.0, "positions": [1]}
     folders = {name: make(tmp_path / name, "solar") for name in ("done", "damaged")}
     (folders["done"] / METRICS).write_text(json.dumps(done))
     (folders["damaged"] / METRICS).write_text("{")
@@ -120,23 +119,16 @@ def test_a_worker_ends_when_its_parent_is_killed_and_saves_before(tmp_path: Path
     assert len(whole_checkpoints(folder)) == 1  # it has saved, though no checkpoint was due
 
 
-def test_a_folder_in_use_is_put_off_while_others_are_taken_and_not_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_in_use_is_put_off_while_others_are_taken_and_that_is_said_once(tmp_path: Path) -> None:
     folders = {name: make(tmp_path / name, "solar") for name in ("used", "free")}
-    board = Board(folders, Bars(Console(), quiet=True))
+    text = io.StringIO()
+    board = Board(folders, Bars(Console(file=text, width=200)))
     with only_one(folders["used"]):
         assert board.take() == "free"
         assert board.take() is None
-        monkeypatch.setattr(time, "monotonic", lambda: 1e12)
-        assert board.take() == "used"  # its worker will say what is wrong
-
-
-def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it hangs"
-        time.sleep(0.05)
+        assert board.take() is None
+    assert text.getvalue().count("used waits: another process is running in its folder") == 1
+    assert board.take() == "used"
 
 
 def test_a_diary_that_is_cut_and_written_again_is_told_once(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from ocssl import cli
 from ocssl.errors import SettingError
 from ocssl.runs.config import resolve_run
 from ocssl.runs.folder import create, finished
-from ocssl.runs.sweep import LONGEST_NAME, plan, read_spec, runs_of
+from ocssl.runs.sweep import LONGEST_NAME, plan, read_spec
 from ocssl.runs.sweep_folder import mean_and_deviation
 
 SMALL = {**small_settings("er-fifo"), **SMALL_STREAM}
@@ -28,7 +28,7 @@ def write(path: Path, text: str, settings: dict[str, Any] = SMALL) -> Path:
 
 def names(tmp_path: Path, text: str) -> list[str]:
     (tmp_path / "spec.toml").write_text(text)
-    return list(runs_of(read_spec(tmp_path / "spec.toml")))
+    return [run.name for run in plan(read_spec(tmp_path / "spec.toml"))]
 
 
 def test_a_grid_is_every_combination_with_readable_names(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_grid_is_every_combination_with_readable_names(tmp_path: Path) -> None
     terms.overlap.k = 5
     """
     (tmp_path / "spec.toml").write_text(text)
-    runs = runs_of(read_spec(tmp_path / "spec.toml"))
+    runs = {run.name: run.settings for run in plan(read_spec(tmp_path / "spec.toml"))}
     expected = [
         f"{method}-synthetic-capacity{capacity}-lr0.05-seed{seed}"
         for method in ("solar", "er-fifo")
@@ -210,7 +210,7 @@ def test_seeds_are_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for planned, accuracy in zip(plan(read_spec(spec)), accuracies, strict=True):
         create(out / planned.name, planned.settings)
         facts = {"method": "er-fifo", "benchmark": "synthetic", "seed": planned.settings.seed, "steps": 1, "seconds": 1}
-        numbers = {"start_accuracy": 1, "final_accuracy": accuracy, "average_accuracy": None}
+        numbers = {"start_accuracy": 1, "final_accuracy": accuracy, "average_accuracy": None, "positions": [1]}
         (out / planned.name / "metrics.json").write_text(json.dumps(facts | numbers))
     code, said, _ = call(["sweep", str(spec)], capsys)
     assert code == 0
@@ -226,5 +226,5 @@ def test_data_is_for_one_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture
     assert code == 2
     assert "2 of the sweep need one; write [data]" in err
     spec.write_text(f'methods = ["er-fifo"]\nbenchmarks = ["cifar100", "synthetic"]\n[data]\ncifar100 = "{tmp_path}"\n')
-    runs = runs_of(read_spec(spec))
+    runs = {run.name: run.settings for run in plan(read_spec(spec))}
     assert [settings.data.path for settings in runs.values()] == [str(tmp_path), None]

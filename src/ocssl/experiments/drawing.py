@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ocssl import checkpoint
 from ocssl.experiments.panels import Line, Panel
 from ocssl.experiments.tables import NOTHING, Table, show
+from ocssl.runs.folder import write_out
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")  # told apart by colour-blind readers
 STYLES = ("-", "--", ":", "-.")
@@ -19,11 +19,12 @@ ACROSS = 3  # panels side by side
 MARKS = ("o", "s", "D", "^", "v", "P", "X")
 MARKED = 25  # points up to which a line has marks
 FEW = 6  # values of a line that the screen shows
-MANY = 12  # lines from which on a panel has no legend
+MANY = 12  # lines from which on a panel's colours are a scale, in the order of its lines
 
 
 def draw(panels: Sequence[Panel], title: str, path: Path) -> list[Path]:
     """Write `path` as .png and .pdf; the same bytes for the same panels."""
+    from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.figure import Figure
@@ -34,15 +35,18 @@ def draw(panels: Sequence[Panel], title: str, path: Path) -> list[Path]:
     figure.suptitle(title, fontsize=10, wrap=True)
     for number, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
+        many = len(panel.lines) > MANY
         for place, line in enumerate(panel.lines):
-            style = STYLES[place // len(COLOURS) % len(STYLES)]
-            _plot(axes, line, COLOURS[place % len(COLOURS)], style, MARKS[place % len(MARKS)])
+            colour: Any = (
+                colormaps["viridis"](place / (len(panel.lines) - 1)) if many else COLOURS[place % len(COLOURS)]
+            )
+            style = "-" if many else STYLES[place // len(COLOURS) % len(STYLES)]
+            _plot(axes, line, colour, style, "" if many else MARKS[place % len(MARKS)])
         axes.set_title(panel.title, fontsize=9)
         axes.set_xlabel(panel.x)
         axes.set_ylabel(panel.y)
         axes.grid(alpha=0.3)
-        if len(panel.lines) <= MANY:
-            axes.legend(fontsize=7)
+        axes.legend(fontsize=5 if many else 7, ncols=3 if many else 1)
     written = []
     for suffix, canvas, about in (
         (".png", FigureCanvasAgg(figure), {"Software": None}),
@@ -51,7 +55,7 @@ def draw(panels: Sequence[Panel], title: str, path: Path) -> list[Path]:
         packed = io.BytesIO()
         canvas.print_figure(packed, format=suffix[1:], dpi=150, metadata=about)
         written.append(path.with_suffix(suffix))
-        checkpoint.replace_file(written[-1], packed.getvalue())
+        write_out(written[-1], packed.getvalue())
     return written
 
 

@@ -59,7 +59,8 @@ def _name(group: Group) -> str:
         "memory.capacity": f"M = {settings.memory.capacity}",
         "schedule.passes": f"{settings.schedule.passes} passes",
     }
-    return ", ".join([group.row, *(values.get(key, f"{key} {value}") for key, value in group.point.items())])
+    point = [values.get(key, f"{key} {value}") for key, value in group.point.items()]
+    return ", ".join([group.row, *point]) + group.short
 
 
 def _number(group: Group, key: str) -> float:
@@ -78,7 +79,8 @@ def _against(show: dict[str, Any], groups: Sequence[Group], _: Diagnoses) -> Ite
             points = [group for group in groups if group.row == row]
             numbers = [group.number(lambda r: r.metrics[f"{measure}_accuracy"]) for group in points]  # noqa: B023
             x: Values = [_number(group, show["x"]) for group in points]
-            lines.append(Line(row, x, [mean for mean, _ in numbers], [deviation for _, deviation in numbers]))
+            short = next((group.short for group in points if group.short), "")
+            lines.append(Line(row + short, x, [mean for mean, _ in numbers], [deviation for _, deviation in numbers]))
         yield Panel(groups[0].benchmark, show["x"], AXES[measure], lines)
 
 
@@ -95,7 +97,7 @@ def _times(show: dict[str, Any], groups: Sequence[Group], _: Diagnoses) -> Itera
     for group in groups:
         for time in TIMES:
             course = group.course(lambda r: (r.course("accuracy")[0], r.metrics["tasks"][time]))  # noqa: B023
-            lines.append(Line(f"{group.row}, {time}", *course))
+            lines.append(Line(f"{group.row}, {time}{group.short}", *course))
     yield Panel(groups[0].benchmark, STREAM, "accuracy of tasks' own probes, %", lines)
 
 
@@ -106,7 +108,9 @@ def _tasks(show: dict[str, Any], groups: Sequence[Group], _: Diagnoses) -> Itera
         for task in range(len(group.results[0].metrics["tasks"]["matrix"][0])):
             course = group.course(lambda r: (r.course("accuracy")[0], _column(r, task)))  # noqa: B023
             lines.append(Line(f"task {task + 1}", *course))
-        yield Panel(f"{group.benchmark}: {group.row}", STREAM, "accuracy of the task's own probe, %", lines)
+        yield Panel(
+            f"{group.benchmark}: {group.row}{group.short}", STREAM, "accuracy of the task's own probe, %", lines
+        )
 
 
 def _column(result: Result, task: int) -> Values:
@@ -120,17 +124,17 @@ def _places(show: dict[str, Any], groups: Sequence[Group], diagnoses: Diagnoses)
         for group in groups:
             for place in ("stream", "memory", *(["online"] if show.get("online") else [])):
                 course = group.course(lambda r: _looked(diagnoses(r), lambda row: row[place] and row[place][measure]))  # noqa: B023
-                lines.append(Line(f"{group.row}, {place}", *course))
+                lines.append(Line(f"{group.row}, {place}{group.short}", *course))
         yield Panel(groups[0].benchmark, STREAM, AXES[measure], lines)
 
 
 def _uniformity(show: dict[str, Any], groups: Sequence[Group], diagnoses: Diagnoses) -> Iterator[Panel]:
     """Uniformity of the features of past, current and future tasks."""
     for time in TIMES:
-        lines = [
-            Line(g.row, *g.course(lambda r: _looked(diagnoses(r), lambda row: _of_time(row, time, "uniformity"))))  # noqa: B023
-            for g in groups
-        ]
+        lines = []
+        for group in groups:
+            course = group.course(lambda r: _looked(diagnoses(r), lambda row: _of_time(row, time, "uniformity")))  # noqa: B023
+            lines.append(Line(group.row + group.short, *course))
         yield Panel(f"{groups[0].benchmark}: {time} experiences", STREAM, "uniformity", lines)
 
 
@@ -153,7 +157,8 @@ def _spectrum(show: dict[str, Any], groups: Sequence[Group], diagnoses: Diagnose
             for group in groups:
                 for time in TIMES if show.get("times") else ("test",):
                     course = group.course(lambda r: _indexed(_moment(diagnoses(r), moment), time, key))  # noqa: B023
-                    lines.append(Line(f"{group.row}, {time}" if time != "test" else group.row, *course))
+                    name = group.row if time == "test" else f"{group.row}, {time}"
+                    lines.append(Line(name + group.short, *course))
             yield Panel(f"{groups[0].benchmark}: {moment}", "index", axis, [line for line in lines if line.x])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ocssl import checkpoint
+from ocssl.errors import OcsslError, RunFolderError
 from ocssl.experiments.drawing import draw, numbers, table_of
 from ocssl.experiments.panels import panels_of
 from ocssl.experiments.plan import Plan, runs_of
@@ -17,13 +17,14 @@ from ocssl.experiments.results import Group, Result, gather
 from ocssl.experiments.scale import Scale
 from ocssl.experiments.shelf import Shelf
 from ocssl.experiments.tables import Table, accuracy_table, rules_table, time_table, title_of
+from ocssl.runs.folder import write_out
 from ocssl.runs.looking import diagnose_run
 from ocssl.runs.progress import Bars
-from ocssl.runs.stop import Stop
+from ocssl.runs.snapshots import places
+from ocssl.runs.stop import Stop, Stopped
 
 DIAGNOSES = "diagnoses"
 VIEWS = 20
-LOOKING = ("places", "uniformity", "spectrum")  # kinds of figures that need a look back at the runs
 
 
 def reproduce(
@@ -38,32 +39,38 @@ def reproduce(
             failures |= shelf.open(runs, bars, stop, 1 if alone else workers, threads)
         if stop:
             return failures
+    looks = _Looks(shelf, scale, console, workers, stop)
     for plan, runs in wanted:
         groups = gather(runs, shelf.folders(runs))
-        if groups or not runs:
-            _show(plan, scale, groups, shelf, console, workers)
+        if not groups and runs:
+            continue
+        try:
+            _show(plan, scale, groups, looks, console)
+        except Stopped:
+            break
+        except OcsslError as error:
+            failures[plan.name] = str(error)
     return failures
 
 
-def _show(plan: Plan, scale: Scale, groups: Sequence[Group], shelf: Shelf, console: Console, workers: int) -> None:
+def _show(plan: Plan, scale: Scale, groups: Sequence[Group], looks: _Looks, console: Console) -> None:
     title, written = title_of(plan, scale), list[Path]()
     for number, show in enumerate(plan.show, 1):
-        path = shelf.out / (plan.name if len(plan.show) == 1 else f"{plan.name}-{number}")
+        path = looks.shelf.out / (plan.name if len(plan.show) == 1 else f"{plan.name}-{number}")
         if show["kind"] in ("table", "time", "rules"):
             table = _table(plan, scale, groups, show)
             console.print(table.screen())
             for suffix, text in ((".md", table.markdown()), (".tex", table.latex()), (".csv", table.csv())):
                 written.append(path.with_suffix(suffix))
-                checkpoint.replace_file(written[-1], text.encode())
+                write_out(written[-1], text.encode())
             continue
-        looks = _Looks(shelf, scale, console, workers) if show["kind"] in LOOKING else None
-        panels = panels_of(plan, show, groups, looks or (lambda _: []))
+        panels = panels_of(plan, show, groups, looks)
         for panel in panels:
             console.print(table_of(panel, title, scale.note).screen())
         if panels:
             written += draw(panels, f"{title}. {scale.note}" if scale.benchmark else title, path)
             written.append(path.with_suffix(".csv"))
-            checkpoint.replace_file(written[-1], numbers(panels).encode())
+            write_out(written[-1], numbers(panels).encode())
     console.print(f"written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)
 
 
@@ -76,17 +83,18 @@ def _table(plan: Plan, scale: Scale, groups: Sequence[Group], show: dict[str, An
 
 
 class _Looks:
-    """Looks back at runs, each made once and kept beside the runs."""
+    """Looks back at runs, each made once, when a figure asks for it, and kept beside the runs."""
 
-    def __init__(self, shelf: Shelf, scale: Scale, console: Console, workers: int) -> None:
-        self.shelf, self.scale, self.console, self.workers = shelf, scale, console, workers
+    def __init__(self, shelf: Shelf, scale: Scale, console: Console, workers: int, stop: Stop) -> None:
+        self.shelf, self.scale, self.console, self.workers, self.stop = shelf, scale, console, workers, stop
 
     def __call__(self, result: Result) -> list[dict[str, Any]]:
         path = self.shelf.out / DIAGNOSES / f"{result.planned.address[:32]}-{self.scale.diagnosed}.json"
         if not path.exists():
+            evaluated = {0, *result.metrics["positions"]}  # other checkpoints depend on when a run was stopped
             found = diagnose_run(
                 result.folder,
-                "all",
+                ",".join(str(position) for position in sorted(places(result.folder)) if position in evaluated),
                 ("stream", "memory", "test"),
                 self.scale.diagnosed,
                 VIEWS,
@@ -94,8 +102,12 @@ class _Looks:
                 data=None,  # the run folder says where its images lie
                 workers=self.workers,
                 bars=Bars(self.console),
+                device=self.shelf.device,
+                stop=self.stop,
             )
-            path.parent.mkdir(parents=True, exist_ok=True)
-            checkpoint.replace_file(path, json.dumps(found["checkpoints"]).encode())
-        rows: list[dict[str, Any]] = json.loads(path.read_bytes())
+            write_out(path, json.dumps(found["checkpoints"]).encode())
+        try:
+            rows: list[dict[str, Any]] = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            raise RunFolderError(f"{path} is damaged; remove it, and it is made again.") from None
         return rows

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from ocssl.errors import RunFolderError
 from ocssl.experiments.plan import Planned
 from ocssl.runs.events import read_events
 from ocssl.runs.folder import EVENTS, finished
@@ -37,7 +38,7 @@ class Result:
     def _loss(self, total: int) -> tuple[Values, Values]:
         windows: dict[int, list[float]] = {}
         for event in read_events(self.folder / EVENTS):
-            if event["event"] == "step" and event.get("ssl") is not None:
+            if event["event"] == "step" and event.get("ssl") is not None and "position" in event:
                 windows.setdefault((event["position"] - 1) * WINDOWS // total, []).append(event["ssl"])
         return [100 * (window + 0.5) / WINDOWS for window in windows], [fmean(values) for values in windows.values()]
 
@@ -54,6 +55,12 @@ class Group:
     point: dict[str, Any]
     benchmark: str
     results: list[Result]
+    wanted: int  # seeds that the plan asks for
+
+    @property
+    def short(self) -> str:
+        """Said beside a group's numbers where not all seeds are there."""
+        return f" ({len(self.results)} of {self.wanted} seeds)" if len(self.results) < self.wanted else ""
 
     def number(self, value: Callable[[Result], float | None]) -> tuple[float | None, float | None]:
         """Mean and standard deviation over the seeds; the latter needs two."""
@@ -73,12 +80,23 @@ def mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, fl
 
 
 def gather(runs: Sequence[Planned], folders: Mapping[str, Path]) -> list[Group]:
-    """The finished runs of a plan, seeds together, in the plan's order; `folders` by address."""
-    groups: dict[tuple[str, str, str], Group] = {}
+    """The finished runs of a plan, seeds together, in the plan's order; `folders` by address.
+
+    A run whose record is damaged is left out: whoever brought it to its end has told of it.
+    """
+    planned: dict[tuple[str, str, str], list[Planned]] = {}
     for run in runs:
-        metrics = finished(folders[run.address])
-        if metrics is not None:
-            key = (run.row, repr(run.point), run.benchmark)
-            group = groups.setdefault(key, Group(run.row, run.point, run.benchmark, []))
-            group.results.append(Result(run, folders[run.address], metrics))
-    return list(groups.values())
+        planned.setdefault((run.row, repr(run.point), run.benchmark), []).append(run)
+    groups = []
+    for seeds in planned.values():
+        results = [Result(run, folders[run.address], metrics) for run in seeds if (metrics := _metrics(run, folders))]
+        if results:
+            groups.append(Group(seeds[0].row, seeds[0].point, seeds[0].benchmark, results, len(seeds)))
+    return groups
+
+
+def _metrics(run: Planned, folders: Mapping[str, Path]) -> dict[str, Any] | None:
+    try:
+        return finished(folders[run.address])
+    except RunFolderError:
+        return None

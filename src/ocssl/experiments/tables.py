@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ocssl.experiments.plan import Plan, Row
 from ocssl.experiments.results import Group
 from ocssl.experiments.scale import Scale
+from ocssl.texts import latex, latex_row, markdown_row
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -61,7 +62,7 @@ class Table:
     def markdown(self) -> str:
         heads = [f"{group}: {heading}" if group else heading for group, heading in self._heads()]
         lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *self.rows]
-        body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+        body = "\n".join(map(markdown_row, lines))
         return f"**{self.title}**\n\n{body}\n\n{self.note}\n"
 
     def latex(self) -> str:
@@ -71,8 +72,8 @@ class Table:
                 spans[-1][1] += 1
             else:
                 spans.append([group, 1])
-        above = " & ".join(f"\\multicolumn{{{width}}}{{c}}{{{_tex(group)}}}" for group, width in spans)
-        lines = [" & ".join(map(_tex, cells)) + r" \\" for cells in (self.headings, *self.rows)]
+        above = " & ".join(f"\\multicolumn{{{width}}}{{c}}{{{latex(group)}}}" for group, width in spans)
+        lines = [latex_row(cells) for cells in (self.headings, *self.rows)]
         body = "\n".join([r"\toprule", above + r" \\", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
         shape = "l" + "r" * (len(self.headings) - 1)
         return f"% {self.title}. {self.note}\n\\begin{{tabular}}{{{shape}}}\n{body}\n\\end{{tabular}}\n"
@@ -86,12 +87,6 @@ class Table:
 
     def _heads(self) -> list[tuple[str, str]]:
         return list(zip(self.groups, self.headings, strict=True))
-
-
-def _tex(text: str) -> str:
-    for plain, written in (("\\", r"\textbackslash "), ("&", r"\&"), ("%", r"\%"), ("_", r"\_"), ("±", r"$\pm$")):
-        text = text.replace(plain, written)
-    return text
 
 
 @cache
@@ -138,7 +133,7 @@ def _ours(plan: Plan, row: Row, groups: Sequence[Group], benchmark: str, measure
     else:
         group = next((group for group in here if group.row == row.name), None)
         key = f"{measure}_accuracy"
-    return show(*group.number(lambda result: result.metrics.get(key))) if group else NOTHING
+    return show(*group.number(lambda result: result.metrics.get(key))) + group.short if group else NOTHING
 
 
 def _starts_at(plan: Plan, row: str, start: str) -> bool:

@@ -172,10 +172,10 @@ def _read_diary(run: Run) -> None:
                     run.alarms.append(f"collapsed at step {_count(run.steps)}: {event.get('message', '')}")
                 case "non-finite-loss":
                     run.alarms.append(f"stopped after step {_count(run.steps)}: {event.get('message', '')}")
-    except FileNotFoundError:
-        run.notes.append(f"{EVENTS} is missing; there are no curves.")
     except (OSError, ValueError, RecursionError, RunFolderError):
-        run.notes.append(f"{EVENTS} is damaged; the curves show what could be read.")
+        there = (run.folder / EVENTS).exists()
+        how = "damaged; the curves show what could be read" if there else "missing; there are no curves"
+        run.notes.append(f"{EVENTS} is {how}.")
     after = [e.accuracy for e in run.evaluations if e.experience > 0 and e.accuracy is not None]
     run.start = next((e.accuracy for e in run.evaluations if e.experience == 0), None)
     if after:

@@ -6,17 +6,8 @@ import csv
 import io
 
 from ocssl.report.tables import Table
+from ocssl.texts import latex, latex_row, markdown_row
 
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "…": r"\ldots{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_"},
-}
 FORMULA = ("=", "+", "-", "@", "\t")  # with which a spreadsheet would begin to reckon
 
 
@@ -27,44 +18,26 @@ def as_latex(table: Table) -> str:
         f"% {table.caption}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        _latex_row(table.headers),
+        latex_row(table.headers),
         r"\midrule",
     ]
     for i, (name, rows) in enumerate(table.groups()):
         if name:
             lines += [r"\midrule"] * bool(i)
             lines.append(rf"\multicolumn{{{len(table.headers)}}}{{l}}{{\emph{{{latex(name)}}}}} \\")
-        lines += [_latex_row(row.cells) for row in rows]
+        lines += [latex_row(row.cells) for row in rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def _latex_row(cells: tuple[str, ...]) -> str:
-    return " & ".join(latex(cell.strip()) for cell in cells) + r" \\"
-
-
-def latex(words: str) -> str:
-    """Words that LaTeX prints as they are.
-
-    >>> print(latex("50 % of a_b"))
-    50 \\% of a\\_b
-    """
-    return "".join(LATEX.get(sign, sign) for sign in _one_line(words))
 
 
 def as_markdown(table: Table) -> str:
     """A pipe table, its caption below it."""
     rules = ("---" if i in table.text else "---:" for i in range(len(table.headers)))
-    lines = [_markdown_row(table.headers), f"| {' | '.join(rules)} |"]
+    lines = [markdown_row(table.headers), f"| {' | '.join(rules)} |"]
     for name, rows in table.groups():
         if name:
-            lines.append(_markdown_row((f"*{name}*", *[""] * (len(table.headers) - 1))))
-        lines += [_markdown_row(row.cells) for row in rows]
+            lines.append(markdown_row((f"*{name}*", *[""] * (len(table.headers) - 1))))
+        lines += [markdown_row(row.cells) for row in rows]
     return "\n".join([*lines, "", table.caption, ""])
-
-
-def _markdown_row(cells: tuple[str, ...]) -> str:
-    safe = (_one_line(cell.strip()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for cell in cells)
-    return f"| {' | '.join(safe)} |"
 
 
 def as_csv(table: Table) -> str:
@@ -80,7 +53,3 @@ def as_csv(table: Table) -> str:
 
 def _no_formula(words: str) -> str:
     return f"'{words}" if words.startswith(FORMULA) and words != "-" else words
-
-
-def _one_line(words: str) -> str:
-    return " ".join(words.split())

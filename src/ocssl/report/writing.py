@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ocssl.checkpoint import replace_file
 from ocssl.errors import RunFolderError
 from ocssl.report.compare import compare
 from ocssl.report.figures import all_charts
@@ -12,6 +11,7 @@ from ocssl.report.html import make_page
 from ocssl.report.naming import find_runs
 from ocssl.report.tables import for_export
 from ocssl.report.texts import as_csv, as_latex, as_markdown
+from ocssl.runs.folder import write_out
 
 
 def write_report(folders: list[Path], output: Path, figures: Path | None = None, tables: Path | None = None) -> int:
@@ -26,7 +26,7 @@ def write_report(folders: list[Path], output: Path, figures: Path | None = None,
     page = make_page(runs).encode("utf-8", "replace")
     if output.is_dir():
         raise RunFolderError(f"cannot write the report to {output}: it is a folder; name a file.")
-    _write(output, page, "the report")
+    write_out(output, page)
     comparisons = compare(runs)
     if figures:
         from ocssl.report.prints import print_chart
@@ -34,18 +34,10 @@ def write_report(folders: list[Path], output: Path, figures: Path | None = None,
         for group in all_charts(runs, comparisons).values():
             for chart in group:
                 for kind, packed in print_chart(chart).items():
-                    _write(figures / f"{chart.key}.{kind}", packed, "a figure")
+                    write_out(figures / f"{chart.key}.{kind}", packed)
     if tables:
         for table, numbers in for_export(runs, comparisons):
             written = {"tex": as_latex(table), "md": as_markdown(table), "csv": as_csv(numbers)}
             for kind, words in written.items():
-                _write(tables / f"{table.key}.{kind}", words.encode("utf-8", "replace"), "a table")
+                write_out(tables / f"{table.key}.{kind}", words.encode("utf-8", "replace"))
     return len(page)
-
-
-def _write(path: Path, content: bytes, what: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, content)
-    except OSError as error:
-        raise RunFolderError(f"cannot write {what} to {path}: {error.strerror or error}.") from None

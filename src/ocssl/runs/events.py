@@ -62,13 +62,16 @@ def _plain(value: Any) -> Any:
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """The events of a run; a last line cut off by a crash is passed over."""
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith("\n"):
-                return
-            try:
-                event = json.loads(line)
-            except ValueError:
-                raise RunFolderError(f"line {number} of {path} is not JSON.") from None
-            if isinstance(event, dict) and "event" in event:
-                yield event
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    raise RunFolderError(f"line {number} of {path} is not JSON.") from None
+                if isinstance(event, dict) and "event" in event:
+                    yield event
+    except OSError as error:
+        raise RunFolderError(f"cannot read {path}: {error.strerror}.") from None

@@ -13,6 +13,7 @@ from ocssl.runs.config import RunSettings, to_toml
 
 SETTINGS, EVENTS, METRICS, CHECKPOINTS = "run.toml", "events.jsonl", "metrics.json", "checkpoints"
 SNAPSHOTS = "snapshots"
+METRIC_NAMES = {"method", "benchmark", "seed", "final_accuracy", "average_accuracy", "positions"}  # at least
 
 
 def create(folder: Path, settings: RunSettings) -> None:
@@ -29,8 +30,18 @@ def _refuse_used(folder: Path) -> None:
     if (folder / SETTINGS).exists():
         how = "see its metrics.json" if (folder / METRICS).exists() else f"continue it with: ocssl resume {folder}"
         raise RunFolderError(f"{folder} already holds a run ({how}); name another folder with --out.")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    half = checkpoint.half_of(folder / SETTINGS)  # of a process that was killed while it made this folder
+    if folder.exists() and (not folder.is_dir() or any(path != half for path in folder.iterdir())):
         raise RunFolderError(f"{folder} is not empty and not a run; name another folder with --out.")
+
+
+def write_out(path: Path, content: bytes) -> None:
+    """Write a file that somebody asked for, with the folders above it; what hinders is told in one sentence."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        checkpoint.replace_file(path, content)
+    except OSError as error:
+        raise RunFolderError(f"cannot write {path}: {error.strerror or error}.") from None
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
@@ -41,7 +52,7 @@ def finished(folder: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError):
         raise RunFolderError(f"{folder / METRICS} is damaged: it is not JSON.") from None
-    if not isinstance(found, dict) or not found.keys() >= {"method", "benchmark", "seed", "final_accuracy"}:
+    if not isinstance(found, dict) or not found.keys() >= METRIC_NAMES:
         raise RunFolderError(f"{folder / METRICS} is damaged: it holds no metrics of a run.")
     return found
 

@@ -7,11 +7,15 @@ there are.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +34,11 @@ from ocssl.runs.folder import SETTINGS
 from ocssl.runs.progress import Bars
 from ocssl.runs.run import make_stream
 from ocssl.runs.snapshots import Look, chosen, look
+from ocssl.runs.stop import Stop
 from ocssl.streams import Benchmark, ExperienceStream, Part, load_benchmark
+
+POLL = 0.2  # seconds between two looks at whether to stop
+NEVER = Stop()  # nobody asks
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,7 @@ class _Subject:
     settings: RunSettings
     benchmark: Benchmark
     stream: ExperienceStream
+    device: str
 
     def moment(self, position: int) -> dict[str, Any]:
         """Where in the stream a checkpoint stands."""
@@ -62,12 +71,14 @@ def evaluate_run(
     data: Path | None,
     workers: int,
     bars: Bars,
+    device: str = "cpu",
+    stop: Stop = NEVER,
 ) -> dict[str, Any]:
     """Accuracies of the probes at the chosen checkpoints, and what is read from them."""
     settings = read_settings(folder / SETTINGS)
     names = list(dict.fromkeys(probes or [settings.evaluate.probe]))
     jobs = [(path, names, per_task, compat) for path in chosen(folder, checkpoint).values()]
-    rows, stream = _each(settings, data, _evaluate_one, jobs, "evaluating", workers, bars)
+    rows, stream = _each(settings, data, _evaluate_one, jobs, "evaluating", workers, bars, device, stop)
     summary = {name: _summary(rows, name, stream.tasks()) for name in names}
     return {**_about(folder, settings), "probe_compat": compat, "checkpoints": rows, "summary": summary}
 
@@ -83,13 +94,15 @@ def diagnose_run(
     data: Path | None,
     workers: int,
     bars: Bars,
+    device: str = "cpu",
+    stop: Stop = NEVER,
 ) -> dict[str, Any]:
     """Latent metrics at the chosen checkpoints."""
     if samples < 0 or views < 2:
         raise SettingError(f"--samples is {samples} and --views {views}: wanted at least 0 and at least 2.")
     settings = read_settings(folder / SETTINGS)
     jobs = [(path, list(dict.fromkeys(on)), samples, views, times) for path in chosen(folder, checkpoint).values()]
-    rows, _ = _each(settings, data, _diagnose_one, jobs, "diagnosing", workers, bars)
+    rows, _ = _each(settings, data, _diagnose_one, jobs, "diagnosing", workers, bars, device, stop)
     return {**_about(folder, settings), "checkpoints": rows}
 
 
@@ -110,6 +123,8 @@ def _each(
     what: str,
     workers: int,
     bars: Bars,
+    device: str,
+    stop: Stop,
 ) -> tuple[list[dict[str, Any]], ExperienceStream]:
     """Do the jobs in processes of their own, in order; the benchmark is loaded first, so that its cache is there."""
     with bars:
@@ -117,23 +132,36 @@ def _each(
         stream = make_stream(benchmark, settings)
         count = min(workers or os.cpu_count() or 1, len(jobs))
         rows = []
-        with ProcessPoolExecutor(count, get_context("spawn"), _begin, (settings, data)) as pool:
-            for done, row in enumerate(pool.map(work, *zip(*jobs, strict=True)), 1):
-                rows.append(row)
+        spawn = get_context("spawn")
+        tie, held = spawn.Pipe(duplex=False)
+        with ProcessPoolExecutor(count, spawn, _begin, (settings, data, device, tie)) as pool, held:
+            futures = [pool.submit(work, *job) for job in jobs]
+            for done, future in enumerate(futures, 1):
+                while not wait([future], POLL).done:
+                    stop.check()
+                rows.append(future.result())
                 bars.report(what, done, len(jobs))
     return rows, stream
 
 
-def _begin(settings: RunSettings, data: Path | None) -> None:
-    """Load the benchmark once in each process."""
+def _begin(settings: RunSettings, data: Path | None, device: str, tie: Connection) -> None:
+    """Load the benchmark once in each process, which ends when its parent lets go of the tie, or is killed."""
     global _subject
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    threading.Thread(target=_end_with, args=(tie,), daemon=True).start()
     torch.set_num_threads(1)
     benchmark = load_benchmark(settings.benchmark, settings.stream, settings.reading(data))
-    _subject = _Subject(settings, benchmark, make_stream(benchmark, settings))
+    _subject = _Subject(settings, benchmark, make_stream(benchmark, settings), device)
+
+
+def _end_with(tie: Connection) -> None:
+    with suppress(EOFError, OSError):
+        tie.recv_bytes()
+    os._exit(1)
 
 
 def _evaluate_one(path: Path, names: Sequence[str], per_task: bool, compat: Compat) -> dict[str, Any]:
-    seen, benchmark = look(path), _subject.benchmark
+    seen, benchmark = look(path, _subject.device), _subject.benchmark
     if not benchmark.labelled:
         raise SettingError(f"{benchmark.name} has no labels, so that there is nothing to probe: try ocssl diagnose.")
     if per_task and not benchmark.tasks:
@@ -151,7 +179,7 @@ def _evaluate_one(path: Path, names: Sequence[str], per_task: bool, compat: Comp
 
 
 def _diagnose_one(path: Path, on: Sequence[str], samples: int, views: int, times: bool) -> dict[str, Any]:
-    seen, benchmark, seed = look(path), _subject.benchmark, _subject.settings.seed
+    seen, benchmark, seed = look(path, _subject.device), _subject.benchmark, _subject.settings.seed
     row: dict[str, Any] = {**_subject.moment(seen.position), "online": _online(seen)}
     for name in on:
         part = {"stream": benchmark.train, "test": benchmark.test, "memory": _memory(seen, benchmark)}[name]

@@ -17,7 +17,6 @@ from ocssl.runs.stop import Stop
 from ocssl.runs.worker import Worker
 
 POLL = 0.2  # seconds between two looks at the diaries
-PATIENCE = 30.0  # seconds to wait for a folder that another process, perhaps an orphan of ours, is about to leave
 
 
 def run_all(
@@ -122,7 +121,7 @@ class Board:
         self.folders, self.bars = folders, bars
         self.failures: dict[str, str] = {}
         self.waiting: list[str] = []
-        self._patience: dict[str, float] = {}
+        self._put_off: set[str] = set()
         self._shares: dict[str, float] = {}  # of the runs that are under way
         self._lengths: dict[str, int] = {}
         for name, folder in folders.items():
@@ -136,13 +135,15 @@ class Board:
             self._overall()
 
     def take(self) -> str | None:
-        """The next run that can be started; one whose folder is in use is put off for a while."""
-        now = time.monotonic()
+        """The next run that can be started; one whose folder is in use waits until it is not."""
         for name in self.waiting:
-            if not _in_use(self.folders[name]) or now > self._patience.setdefault(name, now + PATIENCE):
+            if not _in_use(self.folders[name]):
                 self.waiting.remove(name)
                 self._shares[name] = 0.0
                 return name
+            if name not in self._put_off:
+                self._put_off.add(name)
+                self.bars.say(f"{name} waits: another process is running in its folder")
         return None
 
     def back(self, name: str) -> None:

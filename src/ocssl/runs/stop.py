@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from types import FrameType
 
 
+class Stopped(Exception):
+    """Work was left because a stop was asked for."""
+
+
 @dataclass
 class Stop:
     """Whether a signal has asked the run to stop, and which."""
@@ -17,6 +21,11 @@ class Stop:
 
     def __bool__(self) -> bool:
         return self.signal is not None
+
+    def check(self) -> None:
+        """For work that has nothing to save: leave it where a stop was asked for."""
+        if self:
+            raise Stopped
 
 
 @contextmanager

@@ -138,11 +138,6 @@ def _refuse_ambiguous(spec: Spec) -> None:
         )
 
 
-def runs_of(spec: Spec) -> dict[str, RunSettings]:
-    """The runs of a sweep by name; everything is checked before anything is made."""
-    return {planned.name: planned.settings for planned in plan(spec)}
-
-
 def plan(spec: Spec) -> list[Planned]:
     """The runs of a sweep in the order methods, benchmarks, grid, seeds."""
     runs: list[Planned] = []

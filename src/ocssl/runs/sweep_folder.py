@@ -11,10 +11,9 @@ from typing import Any
 
 from rich.table import Table
 
-from ocssl import checkpoint
 from ocssl.errors import OcsslError, RunFolderError, SettingError
 from ocssl.runs.config import read_settings
-from ocssl.runs.folder import SETTINGS, create, finished
+from ocssl.runs.folder import SETTINGS, create, finished, write_out
 from ocssl.runs.sweep import Planned
 from ocssl.settings import flatten
 
@@ -83,11 +82,7 @@ def write_csv(
         what = [run.name, run.settings.method, run.settings.benchmark, run.settings.seed]
         point = [run.point.get(key, "") for key in keys]
         rows.writerow([*what, *point, state, *("" if n is None else n for n in numbers), failures.get(run.name, "")])
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        checkpoint.replace_file(out / CSV, text.getvalue().encode())
-    except OSError as error:
-        raise RunFolderError(f"cannot write {out / CSV}: {error.strerror}.") from None
+    write_out(out / CSV, text.getvalue().encode())
     return out / CSV
 
 

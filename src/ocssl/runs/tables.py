@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from ocssl import checkpoint
-from ocssl.errors import RunFolderError
+from ocssl.runs.folder import write_out
 
 
 def evaluation_table(found: dict[str, Any]) -> Table:
@@ -85,10 +84,7 @@ def _per_cent(value: float | None) -> str:
 
 def write_json(found: dict[str, Any], path: Path) -> None:
     """Write all numbers to a file, all or nothing; what was not measured is null."""
-    try:
-        checkpoint.replace_file(path, json.dumps(_plain(found), indent=1).encode())
-    except OSError as error:
-        raise RunFolderError(f"cannot write {path}: {error.strerror}.") from None
+    write_out(path, json.dumps(_plain(found), indent=1).encode())
 
 
 def _plain(value: Any) -> Any:
