@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import ocssl
 from ocssl import recipes
+from ocssl.encoders import ENCODERS, Stem
 
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
@@ -52,12 +55,35 @@ def small_settings(method: str, **more: Any) -> dict[str, Any]:
     return {**settings, **{key.replace("__", "."): value for key, value in more.items()}}
 
 
+@ENCODERS.add("tiny")
+class Tiny(nn.Module):
+    """A convolution, batch norm and a linear layer: a third of the time of the smallest that comes with the package."""
+
+    def __init__(self, image_size: int, *, width: int = 2, stem: Stem = "auto") -> None:
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 4 * width, 3, 2, 1, bias=False), nn.BatchNorm2d(4 * width)
+        self.last = nn.Linear(4 * width, 8 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.last(torch.relu(self.bn(self.conv(x))).mean(dim=(2, 3)))
+        return features
+
+
 def small_learner(method: str = "solar", seed: int = 0, **more: Any) -> ocssl.Learner:
+    more = {"encoder__name": "tiny", **more}
     return ocssl.Learner(method, image_size=8, seed=seed, settings=small_settings(method, **more))
 
 
 def random_images(n: int, size: int = 8, seed: int = 0) -> Tensor:
     return torch.randint(0, 256, (n, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
+    """Until something is so; what never is fails the test instead of hanging it."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it hangs"
+        time.sleep(0.05)
 
 
 @pytest.fixture(params=METHODS)

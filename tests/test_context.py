@@ -237,7 +237,7 @@ def test_a_learner_asks_without_touching_its_optimizer(rule: str, monkeypatch: p
 
 
 def test_the_last_layers_are_those_of_the_last_block_and_the_projector() -> None:
-    learner = small_learner()
+    learner = small_learner(encoder__name="resnet10")
     network = learner.objective
     block = list(network.encoder.stages)[-1]
     expected = [*block.parameters(), *(p for p in network.projector.parameters() if p.requires_grad)]

@@ -15,6 +15,7 @@ SHORT = {
     "encoder.width": 8,
     "objective.projection": 64,
     "schedule.passes": 3,
+    "schedule.batch": 64,
     "stream.classes": 8,
     "stream.experiences": 2,
     "stream.train": 50,

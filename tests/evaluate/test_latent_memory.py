@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("latent-memory")  # its fixtures are dear: one process makes them
-
 pytest.importorskip("resource", reason="needs the peak memory of a process, which this system does not tell")
 
 SMALL, LARGE = 1, 3  # times the samples

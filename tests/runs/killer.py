@@ -1,8 +1,10 @@
 """Run or continue a folder in a process of its own that kills itself, as `kill -9` would, at a chosen moment."""
 
+from __future__ import annotations
+
+import multiprocessing
 import os
 import signal
-import sys
 from pathlib import Path
 
 import torch
@@ -65,5 +67,11 @@ def main(folder: Path, moment: str, number: int) -> None:
     execute(folder, Progress(Bars(Console(), quiet=True)), Stop())
 
 
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+def killed(folder: Path, moment: str, number: int) -> None:
+    """Start such a process and see it die: forked from a server that has imported all and never run anything."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["ocssl.runs.run"])
+    process = context.Process(target=main, args=(folder, moment, number))
+    process.start()
+    process.join(timeout=120)
+    assert process.exitcode == -signal.SIGKILL

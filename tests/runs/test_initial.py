@@ -97,7 +97,7 @@ def test_the_start_of_a_run_is_the_end_of_the_pretraining(pretrained: Path, tmp_
 
 
 def test_the_encoder_alone_and_slow_copies_of_it(pretrained: Path) -> None:
-    learner = small_learner("cla-e", objective__name="byol")
+    learner = small_learner("cla-e", objective__name="byol", encoder__name="resnet10")
     heads = {name: t.clone() for name, t in learner.objective.projector.state_dict().items()}
     start_from(learner, InitSettings(path=str(pretrained), parts="encoder"))
     wanted = read_weights(pretrained)
@@ -110,11 +110,11 @@ def test_the_encoder_alone_and_slow_copies_of_it(pretrained: Path) -> None:
 def test_weights_that_do_not_fit_are_refused(pretrained: Path, tmp_path: Path) -> None:
     options = InitSettings(path=str(pretrained))
     with pytest.raises(SettingError, match=r"init\.parts=encoder"):
-        start_from(small_learner(objective__name="byol"), options)
+        start_from(small_learner(objective__name="byol", encoder__name="resnet10"), options)
     with pytest.raises(SettingError, match=r"are \[2, 3, 3, 3\], here \[4, 3, 3, 3\]"):
-        start_from(small_learner(encoder__width=4), options)
+        start_from(small_learner(encoder__name="resnet10", encoder__width=4), options)
     with pytest.raises(SettingError, match="not those that this run was to start from"):
-        start_from(small_learner(), InitSettings(path=str(pretrained), sha256="0" * 64))
+        start_from(small_learner(encoder__name="resnet10"), InitSettings(path=str(pretrained), sha256="0" * 64))
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(SettingError, match="cannot start from"):
             read_weights(path)

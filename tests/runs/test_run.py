@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from killer import killed
 from rich.console import Console
 
 from conftest import SMALL_STREAM, small_settings
@@ -132,6 +131,14 @@ def test_a_folder_in_use_is_not_overwritten(whole: dict[str, Path], tmp_path: Pa
     assert (tmp_path / "mine").read_text() == "keep me"
 
 
+def test_a_folder_whose_making_was_killed_is_made_again(whole: dict[str, Path], tmp_path: Path) -> None:
+    settings = read_settings(whole["solar"] / "run.toml")
+    checkpoint.half_of(tmp_path / "run.toml").write_text("method = ")
+    create(tmp_path, settings)
+    assert read_settings(tmp_path / "run.toml") == settings
+    assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]
+
+
 def test_a_finished_run_is_not_run_again(whole: dict[str, Path]) -> None:
     before = (whole["solar"] / "events.jsonl").read_bytes()
     assert go(whole["solar"]) == finished(whole["solar"])
@@ -189,12 +196,6 @@ def test_a_stop_at_the_very_end_still_finishes(whole: dict[str, Path], tmp_path:
     folder = make(tmp_path / "r", "solar")
     assert go(folder, MINIBATCHES) is not None
     assert same_run(folder, whole["solar"])
-
-
-def killed(folder: Path, moment: str, number: int) -> None:
-    driver = Path(__file__).with_name("killer.py")
-    process = subprocess.run([sys.executable, driver, folder, moment, str(number)], capture_output=True, timeout=120)
-    assert process.returncode == -signal.SIGKILL, process.stderr.decode()
 
 
 @pytest.mark.parametrize(
@@ -312,6 +313,14 @@ def test_an_edited_run_toml_is_refused(tmp_path: Path) -> None:
         (folder / "run.toml").write_text(text.replace(before, after))
         with pytest.raises(RunFolderError, match="not what this run was started with"):
             go(folder)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"{\n", None])
+def test_a_diary_that_cannot_be_read_is_one_sentence(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "events.jsonl").write_bytes(content)
+    with pytest.raises(RunFolderError, match=r"events\.jsonl"):
+        list(read_events(tmp_path / "events.jsonl"))
 
 
 def test_a_lost_diary_is_said_and_not_filled_with_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,6 @@ from ocssl.settings import DataSettings, StreamSettings
 from ocssl.streams import Benchmark, load_benchmark
 from ocssl.streams.cifar import CLASS_ORDER
 
-pytestmark = pytest.mark.xdist_group("real-data")  # its fixtures are dear: one process makes them
-
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
 
