@@ -28,10 +28,20 @@ function painted(figure) {
   return figure;
 }
 
+// The library is run once the page is open: its five megabytes take a second in which tables can be read already.
+const library = new Promise((ready) => addEventListener("load", () => setTimeout(() => {
+  const script = document.createElement("script");
+  script.textContent = document.getElementById("plotly").textContent;
+  document.head.append(script);
+  ready();
+})));
+
 function draw(id) {
   if (!drawn.has(id)) {
-    const { data, layout } = painted(charts[id]);
-    drawn.set(id, Plotly.newPlot(id, data, layout, options).then(() => { window.ocsslDrawn += 1; }));
+    drawn.set(id, library.then(() => {
+      const { data, layout } = painted(charts[id]);
+      return Plotly.newPlot(id, data, layout, options);
+    }).then(() => { window.ocsslDrawn += 1; }));
   }
   return drawn.get(id);
 }
@@ -60,5 +70,5 @@ for (const select of document.querySelectorAll("select[data-chart]")) {
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  for (const id of drawn.keys()) Plotly.react(id, charts[id].data, painted(charts[id]).layout, options);
+  for (const [id, done] of drawn) done.then(() => Plotly.react(id, charts[id].data, painted(charts[id]).layout, options));
 });
