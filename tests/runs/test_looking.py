@@ -8,6 +8,7 @@ import multiprocessing
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,20 @@ def test_a_stop_leaves_the_look_at_once(run: Path) -> None:
     with pytest.raises(Stopped):
         diagnose_run(run, "all", ["stream"], 0, 200, False, data=None, workers=1, bars=quiet(), stop=stop)
     assert not multiprocessing.active_children()
+
+
+def test_a_process_that_is_killed_is_one_sentence(run: Path) -> None:
+    watch = threading.Thread(target=kill_children)
+    watch.start()
+    with pytest.raises(RunFolderError, match="--workers"):
+        diagnose_run(run, "all", ["stream"], 0, 20000, False, data=None, workers=1, bars=quiet())
+    watch.join()
+
+
+def kill_children() -> None:
+    wait_for(lambda: bool(multiprocessing.active_children()))
+    for child in multiprocessing.active_children():
+        child.kill()
 
 
 def test_processes_that_look_end_with_their_parent_however_it_ends(run: Path) -> None:

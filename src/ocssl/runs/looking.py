@@ -12,6 +12,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ocssl.errors import SettingError
+from ocssl.errors import RunFolderError, SettingError
 from ocssl.evaluate.diagnosis import diagnose, shape, some
 from ocssl.evaluate.evaluation import probe, probe_tasks
 from ocssl.evaluate.features import encode_benchmark
@@ -139,7 +140,12 @@ def _each(
             for done, future in enumerate(futures, 1):
                 while not wait([future], POLL).done:
                     stop.check()
-                rows.append(future.result())
+                try:
+                    rows.append(future.result())
+                except BrokenProcessPool:
+                    raise RunFolderError(
+                        f"a process was killed while {what}, perhaps for lack of memory; fewer --workers need less."
+                    ) from None
                 bars.report(what, done, len(jobs))
     return rows, stream
 
