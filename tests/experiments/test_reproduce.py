@@ -118,6 +118,12 @@ def test_a_table_without_runs_is_written_to_a_folder_that_was_not_there(tmp_path
     assert "Deviation-Aware" in (tmp_path / "new" / "folder" / "table5.md").read_text()
 
 
+def test_a_place_that_cannot_be_written_to_is_told_first(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match="Not a directory"):
+        make([tiny()], tmp_path / "file" / "out")
+
+
 def test_what_cannot_be_written_or_read_is_named_and_the_rest_is_shown(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(whole, out)

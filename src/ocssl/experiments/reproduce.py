@@ -32,6 +32,7 @@ def reproduce(
 ) -> dict[str, str]:
     """Run and show plans; returns what failed. What is asked to stop is continued by the same call."""
     wanted = [(plan, runs_of(plan, scale)) for plan in plans]
+    shelf.make()
     failures: dict[str, str] = {}
     for alone in (False, True):  # where time is measured, nothing else runs
         runs = [run for plan, runs in wanted if plan.alone == alone for run in runs]

@@ -32,6 +32,13 @@ class Shelf:
     ) -> None:
         self.out, self.reading, self.device, self.run_all = out, reading, device, run_all
 
+    def make(self) -> None:
+        """Make the folder for all of it; a place where that is not possible is told before anything is run."""
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"cannot write to {self.out}: {error.strerror}.") from None
+
     def folder(self, run: Planned) -> Path:
         return self.out / RUNS / run.folder
 
