@@ -31,10 +31,11 @@ def test_the_fused_update_is_that_of_plain_sgd(method: str, width: int, exactly:
     """
     size = {"encoder.width": width, "objective.projection": 32}
     fused, plain = learner(method, **size), learner(method, **size)
-    options = plain.settings.optimizer
-    plain._optimizer = torch.optim.SGD(
-        plain._parameters.values(), options.lr, options.momentum, weight_decay=options.weight_decay, fused=False
+    options, parameters = plain.settings.optimizer, plain._optimizer.parameters
+    plain._optimizer = torch.optim.SGD(  # type: ignore[assignment]
+        parameters.values(), options.lr, options.momentum, weight_decay=options.weight_decay, fused=False
     )
+    plain._optimizer.parameters = parameters
     for seed in range(4):
         for one in (fused, plain):
             one.partial_fit(images(10, seed))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +14,23 @@ from torch import Tensor, nn
 from ocssl import checkpoint, recipes
 from ocssl.assembly import build_memory, build_objective, build_terms, compile_encoder, usable_device
 from ocssl.context import LearnerContext
+from ocssl.descent import Descent
 from ocssl.devices import send
 from ocssl.errors import CheckpointError, NonFiniteLoss, SettingError
 from ocssl.finite import Guard
 from ocssl.images import as_ids, as_images
+from ocssl.info import Info, tell
 from ocssl.join import Join
 from ocssl.objectives import Output
 from ocssl.ranks import ALONE, Ranks, other_ranks
 from ocssl.settings import LearnerSettings, validate, whole
-from ocssl.statistics import effective_rank, measure, spread
+from ocssl.statistics import measure
 from ocssl.terms import Step
 from ocssl.views import Views
 from ocssl.weights import evaluating, generator_for, single_sample
 
-FEW = 8  # samples below which spread and rank are not told
 BLOCK = 256  # images that `transform` encodes at a time
 GENERATORS = ("generator.views", "generator.join", "memory.generator")  # every rank has its own
-
-
-@dataclass(frozen=True)
-class Info:
-    """What one call of `partial_fit` did; means over its optimizer steps."""
-
-    loss: float  # what was minimised: objective and weighted terms
-    ssl: float  # the objective's part
-    steps: int  # optimizer steps since the learner was made
-    seen: int  # stream images since the learner was made
-    spread: float  # how far features lie apart in the last step: near 0 means collapse; NaN below 8 samples
-    rank: float  # how many directions they use
-    terms: dict[str, float] = field(default_factory=dict)  # each term's loss, and `term.signal` for what it shows
 
 
 class Learner:
@@ -89,16 +75,9 @@ class Learner:
         self.network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         generator = generator_for(seed, ranks.named("memory"))
         self.memory = build_memory(settings, image_size, self.objective, self.terms, generator, self.device, ranks)
-        self._parameters = {n: p for n, p in self.network.named_parameters() if p.requires_grad}
-        options = settings.optimizer
-        self._optimizer = torch.optim.SGD(
-            self._parameters.values(), options.lr, options.momentum, weight_decay=options.weight_decay, fused=True
-        )
-        if options.momentum:  # made at once: parameters may have their first gradient in different steps
-            for parameter in self._parameters.values():
-                self._optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self._guard = Guard(self.device)
-        self._optimizer.found_inf = self._guard.refused  # type: ignore[attr-defined]
+        trained = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+        self._optimizer = Descent(trained, settings.optimizer, self._guard)
         if settings.compute.compile:
             compile_encoder(self.objective, self.device)
 
@@ -118,7 +97,7 @@ class Learner:
             mine = self.ranks.mine(self.seen)
             out = self._fit_minibatch(send(stream[mine], self.device), send(stream_ids[mine], self.device), history)
             self._guard.settle()
-        return self._info(history, out)
+        return tell(history, out.features[0], self.steps, self.seen, self.ranks)
 
     def _fit_minibatch(self, stream: Tensor, stream_ids: Tensor, history: list[dict[str, Tensor]]) -> Output:
         schedule, memory = self.settings.schedule, self.memory
@@ -185,7 +164,7 @@ class Learner:
         self._guard.watch(ranks.sum(loss.detach()), ranks.gather(losses.detach()), ranks.gather(ids), self.steps)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        ranks.add_gradients(self._parameters.values())
+        ranks.add_gradients(self._optimizer.parameters.values())
         self._optimizer.step()
         self.steps += 1
         self.objective.after_step()
@@ -210,24 +189,6 @@ class Learner:
             )
         for term in self.terms.values():
             term.boundary(self.objective)
-
-    def _info(self, history: list[dict[str, Tensor]], out: Output) -> Info:
-        keys = dict.fromkeys(key for step in history for key in step)  # a term may have more to show in some steps
-        told = {key: torch.stack([step[key] for step in history if key in step]).mean() for key in keys}
-        told = {key: self.ranks.sum(value) for key, value in told.items()}
-        features = self.ranks.gather(out.features[0].detach().float())
-        if len(features) >= FEW:  # else too few to speak of directions
-            told |= {"spread": spread(features), "rank": effective_rank(features)}
-        numbers = dict(zip(told, torch.stack([x.double() for x in told.values()]).tolist(), strict=True))  # one wait
-        return Info(
-            loss=numbers.pop("loss"),
-            ssl=numbers.pop("ssl"),
-            steps=self.steps,
-            seen=self.seen,
-            spread=numbers.pop("spread", math.nan),
-            rank=numbers.pop("rank", math.nan),
-            terms=numbers,
-        )
 
     @property
     def encoder(self) -> nn.Module:
@@ -305,8 +266,7 @@ class Learner:
     def tensors(self) -> dict[str, Tensor]:
         """The part of the state that is tensors: network, momentum, memory and random generators."""
         found = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
-        for name, parameter in self._parameters.items():
-            found |= {f"momentum.{name}": momentum for momentum in self._optimizer.state[parameter].values()}
+        found |= {f"momentum.{name}": tensor for name, tensor in self._optimizer.momenta().items()}
         found |= {f"memory.{name}": tensor for name, tensor in self.memory.state().items()}
         found["generator.views"] = self._view_generator.get_state()
         found["generator.join"] = self.join.generator.get_state()
@@ -352,8 +312,7 @@ class Learner:
             return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
         self.network.load_state_dict(under("network."))
-        for name, momentum in under("momentum.").items():
-            self._optimizer.state[self._parameters[name]]["momentum_buffer"].copy_(momentum)
+        self._optimizer.load_momenta(under("momentum."))
         self.memory.load_state(under("memory."))
         self._view_generator.set_state(tensors["generator.views"])
         self.join.generator.set_state(tensors["generator.join"])

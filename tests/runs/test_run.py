@@ -15,7 +15,8 @@ from rich.console import Console
 from conftest import SMALL_STREAM, small_settings
 from ocssl import checkpoint
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError
-from ocssl.learner import Info, Learner
+from ocssl.info import Info
+from ocssl.learner import Learner
 from ocssl.runs.config import read_settings, resolve_run, to_toml
 from ocssl.runs.events import read_events
 from ocssl.runs.folder import create, finished

@@ -12,7 +12,7 @@ from rich.progress import Progress as RichProgress
 
 if TYPE_CHECKING:
     from ocssl.evaluate.evaluation import Evaluation
-    from ocssl.learner import Info
+    from ocssl.info import Info
 
 OVERALL = "all runs"
 

@@ -17,7 +17,8 @@ from ocssl import __version__, checkpoint
 from ocssl.assembly import require_known
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
 from ocssl.evaluate.evaluation import evaluate
-from ocssl.learner import Info, Learner
+from ocssl.info import Info
+from ocssl.learner import Learner
 from ocssl.phases import PhaseClock
 from ocssl.ranks import ALONE, Ranks, other_ranks
 from ocssl.runs.config import RunSettings, read_settings
