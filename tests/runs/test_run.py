@@ -14,6 +14,7 @@ from rich.console import Console
 
 from conftest import SMALL_STREAM, small_settings
 from ocssl import checkpoint
+from ocssl.descent import Descent
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError
 from ocssl.info import Info
 from ocssl.learner import Learner
@@ -269,15 +270,15 @@ def test_a_non_finite_loss_keeps_the_last_good_checkpoint_and_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make(tmp_path / "r", "solar")
-    take_step, steps = torch.optim.SGD.step, []
+    take_step, steps = Descent.step, []
 
-    def diverging(self: torch.optim.SGD, *args: Any) -> Any:
+    def diverging(self: Descent, *args: Any) -> Any:
         steps.append(take_step(self, *args))
         if len(steps) == 9:  # in the fifth minibatch; the last checkpoint is after the third
             with torch.no_grad():
                 self.param_groups[0]["params"][-1].fill_(float("nan"))
 
-    monkeypatch.setattr(torch.optim.SGD, "step", diverging)
+    monkeypatch.setattr(Descent, "step", diverging)
     with pytest.raises(NonFiniteLoss, match="checkpoints/00000003"):
         go(folder)
     assert [e["event"] for e in read_events(folder / "events.jsonl")][-1] == "non-finite-loss"
