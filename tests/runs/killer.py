@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 
 from ocssl import checkpoint
+from ocssl.descent import Descent
 from ocssl.memory import Memory
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
@@ -29,13 +30,13 @@ def main(folder: Path, moment: str, number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     if moment == "step":  # between the backward pass and the change of the weights
-        take_step = torch.optim.SGD.step
+        take_step = Descent.step
 
         def step(self, *args):
             die()
             return take_step(self, *args)
 
-        torch.optim.SGD.step = step
+        Descent.step = step
     elif moment == "insert":  # weights changed, memory not yet
         take = Memory.insert
 
