@@ -58,11 +58,6 @@ class Ranks:
         """Whether this is the rank that writes, evaluates and speaks."""
         return self.rank == 0
 
-    @property
-    def command(self) -> str:
-        """How a command of so many ranks begins."""
-        return "ocssl"
-
     def share(self, n: int) -> int:
         """How many of n things are this rank's; the first ranks have one more where it does not come out even."""
         return n // self.size + (self.rank < n % self.size)
@@ -144,10 +139,6 @@ class Together(Ranks):
         with _heard():
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
         self._failures = dist.PrefixStore("ocssl", store)  # type: ignore[attr-defined]
-
-    @property
-    def command(self) -> str:
-        return f"torchrun --nproc-per-node {self.size} -m ocssl"
 
     def device(self, name: str) -> str:
         return f"cuda:{self._local_rank}" if name == "cuda" else name
@@ -239,9 +230,14 @@ def _heard() -> Iterator[None]:
         ) from None
 
 
+def command(ranks: int) -> str:
+    """How a command of so many ranks begins."""
+    return "ocssl" if ranks == 1 else f"torchrun --nproc-per-node {ranks} -m ocssl"
+
+
 def other_ranks(what: str, wanted: int, here: int) -> str:
     """The sentence for a number of ranks that is not the one wanted."""
-    start = "as one process, without torchrun" if wanted == 1 else f"with: torchrun --nproc-per-node {wanted} -m ocssl"
+    start = "as one process, without torchrun" if wanted == 1 else f"with: {command(wanted)}"
     return f"{what} is of {wanted} {'rank' if wanted == 1 else 'ranks'}, and here {_are(here)}; start it {start}."
 
 

@@ -37,9 +37,9 @@ def job(device: str, quiet: bool, parts: Path | None = None, track: Sequence[str
     from ocssl.ranks import joined
     from ocssl.runs.tracking import require_libraries
 
-    load_parts(parts)
     with joined(device) as ranks:
         try:
+            load_parts(parts)
             require_libraries(track or ())
             yield Job(ranks, device, quiet, parts, track or ())
         except OcsslError as error:
@@ -50,10 +50,8 @@ def job(device: str, quiet: bool, parts: Path | None = None, track: Sequence[str
 
 def start(method: str, benchmark: str, seed: int, given: Mapping[str, Any], out: Path | None, job: Job) -> int:
     """Make a run folder and run it. Whatever is wrong is said before there is a folder."""
-    from ocssl.learner import Learner
     from ocssl.runs.config import resolve_run
     from ocssl.runs.folder import create
-    from ocssl.runs.initial import start_from
     from ocssl.runs.progress import Bars
     from ocssl.runs.run import make_stream
     from ocssl.streams import load_benchmark
@@ -63,10 +61,7 @@ def start(method: str, benchmark: str, seed: int, given: Mapping[str, Any], out:
     with ranks.in_turn(), Bars(console(silent=not ranks.first), job.quiet) as bars:
         loaded = load_benchmark(settings.benchmark, settings.stream, settings.data, bars.report)
     make_stream(loaded, settings)
-    where = ranks.device(job.device)
-    size = settings.stream.image_size
-    learner = Learner(method, image_size=size, settings=settings.learner(), device=where, ranks=ranks)
-    start_from(learner, settings.init)
+    _try_learner(settings, job)
     kind, _, place = benchmark.partition(":")
     name = f"{kind}-{Path(place).name}" if place else kind
     folder = out or Path("runs") / f"{Path(method).stem}-{name}-seed{seed}"
@@ -76,8 +71,19 @@ def start(method: str, benchmark: str, seed: int, given: Mapping[str, Any], out:
     return go_on(folder, job, loaded)
 
 
+def _try_learner(settings: RunSettings, job: Job) -> None:
+    """Make the learner of a run once, so that settings which do not fit together are told; it is gone afterwards."""
+    from ocssl.learner import Learner
+    from ocssl.runs.initial import start_from
+
+    size, device = settings.stream.image_size, job.ranks.device(job.device)
+    learner = Learner(settings.method, image_size=size, settings=settings.learner(), device=device, ranks=job.ranks)
+    start_from(learner, settings.init)
+
+
 def go_on(folder: Path, job: Job, loaded: Benchmark | None = None, data: Path | None = None) -> int:
     """Run what is left of a run folder, and say how it ended."""
+    from ocssl.ranks import command
     from ocssl.runs.progress import Bars, Progress
     from ocssl.runs.run import execute
     from ocssl.runs.stop import stop_on_signals
@@ -88,7 +94,7 @@ def go_on(folder: Path, job: Job, loaded: Benchmark | None = None, data: Path | 
         end_with_parent(stop)
         metrics = execute(folder, Progress(bars), stop, job.device, loaded, data, job.ranks, job.track)
     if metrics is None:
-        again = f"{job.ranks.command} resume {folder}" + (f" --parts {job.parts}" if job.parts else "")
+        again = f"{command(job.ranks.size)} resume {folder}" + (f" --parts {job.parts}" if job.parts else "")
         screen.print(f"stopped and saved; continue with: {again}", highlight=False, soft_wrap=True)
         return 128 + (stop.signal or 0)
     screen.print(_summary(metrics, folder), highlight=False, soft_wrap=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ocssl.errors import OcsslError
+from ocssl.ranks import command
 from ocssl.report.runs import Run
 from ocssl.runs.config import RunSettings, parse_assignments, resolve_run
 from ocssl.runs.folder import SETTINGS
@@ -21,17 +22,18 @@ def again(run: Run) -> tuple[str, str]:
         wanted = validate(RunSettings, tomllib.loads(run.text))
     except (OcsslError, ValueError, RecursionError) as error:
         return f"This ocssl cannot make the run again: its {SETTINGS} is not right: {error}", ""
+    start = command(wanted.compute.ranks).split()
     words = None if run.method.endswith(".toml") else _assignments(wanted)
     if words is not None:
         sets = [part for word in words for part in ("--set", word)]
-        own = ["ocssl", "run", wanted.method, wanted.benchmark, "--seed", str(wanted.seed), *sets]
+        own = [*start, "run", wanted.method, wanted.benchmark, "--seed", str(wanted.seed), *sets]
         return "Make this run again:", shlex.join(own)
     folder = run.folder.resolve().name
     copy = shlex.quote(f"{folder}-again")
     return (
         f"Its recipe or its parts are not those of this ocssl, but {SETTINGS} says everything. Make this run again "
         "from the folder that its folder lies in; parts of your own take --parts FILE.py:",
-        f"mkdir {copy} && cp {shlex.quote(f'{folder}/{SETTINGS}')} {copy} && ocssl resume {copy}",
+        f"mkdir {copy} && cp {shlex.quote(f'{folder}/{SETTINGS}')} {copy} && {' '.join(start)} resume {copy}",
     )
 
 
@@ -39,7 +41,8 @@ def _assignments(wanted: RunSettings) -> list[str] | None:
     """The fewest `key=value` words that make a recipe into these settings; None if none do."""
 
     def gives(words: Iterable[str]) -> dict[str, Any]:
-        return _flat(resolve_run(wanted.method, wanted.benchmark, wanted.seed, parse_assignments(words)))
+        given = {"compute.ranks": wanted.compute.ranks, **parse_assignments(words)}  # torchrun says how many
+        return _flat(resolve_run(wanted.method, wanted.benchmark, wanted.seed, given))
 
     def enough(words: Iterable[str]) -> bool:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,8 +83,8 @@ def text(words: str) -> str:
 
 
 def rounded(values: Sequence[float | None]) -> list[float | None]:
-    """Five digits, which no eye can tell from more, so that the page stays small."""
-    return [value if value is None else float(f"{value:.5g}") for value in values]
+    """Five digits, which no eye can tell from more, so that the page stays small; what is not finite is left out."""
+    return [float(f"{value:.5g}") if value is not None and math.isfinite(value) else None for value in values]
 
 
 def clear(colour: str, opacity: float) -> str:

@@ -61,7 +61,8 @@ def evaluation_chart(
         trace["hovertemplate"] = value + " after %{customdata:.0f} images<extra>%{meta}</extra>"
         traces.append(trace)
     _name_once(traces)
-    ends = {round(e.share, 1) for run in runs for e in run.evaluations if e.experience > 0 and e.share is not None}
+    at_ends = [run for run in runs if not run.settings.get("evaluate.every")]
+    ends = {round(e.share, 1) for run in at_ends for e in run.evaluations if e.experience > 0 and e.share is not None}
     lines = [_vertical(x, "dot") for x in (sorted(ends) if len(ends) <= MOST_BOUNDARIES else [])]
     shapes, notes = _shades(decays or {}, runs)
     figure = layout(STREAM, axis, shapes=lines + shapes, annotations=notes)

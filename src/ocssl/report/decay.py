@@ -20,6 +20,7 @@ DEVIATION_FALL = 0.10  # of Deviation where its fall began
 SPAN = 3  # evaluations that a mean looks back on
 NOISES = 3.25  # standard deviations of one evaluation; one flat curve of 50 comes so far in about 4 of 100 runs
 IN_A_ROW = 2  # evaluations
+LEAST = SPAN + IN_A_ROW  # evaluations that it takes to tell
 BEND = NormalDist().inv_cdf(0.75) * math.sqrt(6)  # median size of a - 2 b + c of three numbers, of unit variance
 
 RULE = (
@@ -27,7 +28,7 @@ RULE = (
     f"lowest, each by {NOISES:g} times its own noise from one evaluation to the next and by at least "
     f"{ACCURACY_FALL:g} point of accuracy, {100 * OVERLAP_RISE:g} % of Overlap and {100 * OVERLAP_LEAST:g} % of pairs; "
     f"the phase begins where both were half as far. All are means of {SPAN} evaluations, the present and those before; "
-    f"the untrained encoder does not count, and it takes {SPAN + IN_A_ROW} evaluations to tell."
+    f"the untrained encoder does not count, and it takes {LEAST} evaluations to tell."
 )
 
 
@@ -60,7 +61,7 @@ def find_decay(
         for place, dev, over, acc in zip(places, deviation, overlap, accuracy, strict=True)
         if over is not None and acc is not None
     ]
-    if len(rows) < SPAN + IN_A_ROW:
+    if len(rows) < LEAST:
         return None
     falls = _falls([row[3] for row in rows], lambda _: ACCURACY_FALL)
     rises = _falls([-row[2] for row in rows], lambda best: max(OVERLAP_RISE * -best, OVERLAP_LEAST))

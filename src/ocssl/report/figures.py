@@ -50,7 +50,7 @@ def _accuracy(runs: Sequence[Run]) -> Chart | None:
         "accuracy",
         "Accuracy over the stream",
         "Accuracy of a probe on the frozen encoder, means over seeds with a band of one standard deviation; the first "
-        "point is the untrained encoder, vertical lines are the ends of experiences.",
+        "point is the untrained encoder; vertical lines, if any, are ends of experiences after which it was measured.",
         "accuracy, %",
         runs,
         lambda e: e.accuracy,

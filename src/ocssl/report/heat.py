@@ -72,7 +72,8 @@ def loss_map(runs: Sequence[Run]) -> Chart | None:
             step = (high - low) / LOSS_ROWS or 1.0
             columns = [[(h.share, _rebinned(h, low, step)) for h in own if h.share is not None] for own in held]
             rows = [low + (i + 0.5) * step for i in range(LOSS_ROWS)]
-            panels[legend(group[0])] = [_heat(series, _mean(columns), rows, "loss", "share of the memory, %")]
+            if mean := _mean(columns):
+                panels[legend(group[0])] = [_heat(series, mean, rows, "loss", "share of the memory, %")]
     return panelled(
         "losses",
         "Losses in the memory",

@@ -23,7 +23,7 @@ from ocssl.report.decay import RULE
 from ocssl.report.figures import all_charts
 from ocssl.report.markup import folded, grid, notes, table_html, table_or_note
 from ocssl.report.pictures import galleries
-from ocssl.report.plain import short
+from ocssl.report.plain import shortened
 from ocssl.report.runs import Run
 from ocssl.report.series import by_series
 from ocssl.report.words import decay_words, repeated, summary
@@ -35,7 +35,7 @@ def make_page(runs: Sequence[Run]) -> str:
     """The whole page; the same runs give the same text."""
     comparisons = compare(runs)
     charts = all_charts(runs, comparisons)
-    names = list(dict.fromkeys(short(run.method) for run in runs))
+    names = list(shortened(run.method for run in runs).values())
     title = "ocssl report: " + (", ".join(names) if len(names) <= 5 else f"{len(runs)} runs of {len(names)} methods")
     body = [
         f"<h1>{escape(title)}</h1>",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ocssl.report.plain import short
+from ocssl.report.plain import short, shortened
 from ocssl.report.runs import Run, read_runs
 from ocssl.settings import ObjectiveSettings
 
@@ -25,10 +25,10 @@ def find_runs(folders: Iterable[Path]) -> list[Run]:
 
 def name_runs(runs: list[Run]) -> None:
     """Give every run the series that it belongs to and a label of its own."""
-    benchmarks = {run.benchmark for run in runs}
+    methods, benchmarks = shortened(run.method for run in runs), shortened(run.benchmark for run in runs)
     for run, which in zip(runs, _variants(runs), strict=True):
-        run.name = f"{short(run.method)} ({which})" if which else short(run.method)
-        run.series = f"{run.name} on {short(run.benchmark)}" if len(benchmarks) > 1 else run.name
+        run.name = f"{methods[run.method]} ({which})" if which else methods[run.method]
+        run.series = f"{run.name} on {benchmarks[run.benchmark]}" if len(benchmarks) > 1 else run.name
     seeds, taken = {run.seed for run in runs}, set[str]()
     for run in runs:
         run.label = f"{run.series}, seed {run.seed}" if len(seeds) > 1 else run.series
@@ -67,7 +67,7 @@ def _record_only(key: str) -> bool:
 
 def _differences(run: Run, peers: list[Run]) -> list[str]:
     """Settings in which a run differs from its peers, names of parts first, without those that follow from others."""
-    mine, others = _with_terms(run), [_with_terms(peer) for peer in peers]
+    mine, others = _with_parts(run), [_with_parts(peer) for peer in peers]
     keys = {key for other in others for key in other if not _record_only(key)}
     differ = [
         key
@@ -78,9 +78,10 @@ def _differences(run: Run, peers: list[Run]) -> list[str]:
     return [f"{key}={mine.get(key, 'none')}" for key in sorted(differ, key=lambda key: (key not in parts, key))]
 
 
-def _with_terms(run: Run) -> dict[str, Any]:
-    """The settings, and for each term that it is there."""
-    return run.settings | {key.rpartition(".")[0]: "on" for key in run.settings if key.startswith("terms.")}
+def _with_parts(run: Run) -> dict[str, Any]:
+    """The settings, which images they were, and for each term that it is there."""
+    terms = {key.rpartition(".")[0]: "on" for key in run.settings if key.startswith("terms.")}
+    return run.settings | terms | {"images": (run.images or "unknown")[:8]}
 
 
 def _owner(key: str, settings: dict[str, Any]) -> object:

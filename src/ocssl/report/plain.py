@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 MOST_NUMBERS = 4096  # of a list in an event; what is longer is not ours
 
@@ -26,5 +27,25 @@ def numbers(value: object) -> list[float]:
 
 
 def short(text: str, most: int = 36) -> str:
-    """A text that fits into a legend."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+    """A text that fits into a legend; of a path its end, which tells it from others."""
+    if len(text) <= most:
+        return text
+    return "…" + text[1 - most :] if "/" in text else text[: most - 1] + "…"
+
+
+def shortened(texts: Iterable[str]) -> dict[str, str]:
+    """Texts as they fit into a legend, no two of them alike.
+
+    >>> shortened(["solar", "x" * 50 + "a", "x" * 50 + "b"]).values()
+    dict_values(['solar', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx… (2)'])
+    """
+    names: dict[str, str] = {}
+    taken = set[str]()
+    for text in dict.fromkeys(texts):
+        name, number = short(text), 1
+        while name in taken:
+            number += 1
+            name = f"{short(text)} ({number})"
+        names[text] = name
+        taken.add(name)
+    return names

@@ -44,6 +44,7 @@ class Run:
     evaluations: list[Evaluation] = field(default_factory=list)
     spectra: list[Spectrum] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
+    images: str | None = None  # fingerprint of the benchmark's images
     phases: dict[str, float] = field(default_factory=dict)  # seconds
     trace: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in TRACED})
     terms: dict[str, list[float | None]] = field(default_factory=dict)  # loss of each term and `term.signal`, as long
@@ -148,7 +149,8 @@ def _read_diary(run: Run) -> None:
             share = _share(position, total)
             match event["event"]:
                 case "start":
-                    total = number(event.get("minibatches"))
+                    total, images = number(event.get("minibatches")), event.get("images")
+                    run.images = images if isinstance(images, str) else None
                 case "step":
                     facts = {**event, "ssl": event.get("ssl", event.get("loss")), "share": share}
                     before = len(run.trace["share"])

@@ -13,20 +13,22 @@ Points = Iterable[tuple[float | None, float | None]]
 
 
 def by_series(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Runs that differ in nothing but the seed, together; of two with one seed, the later."""
+    """Runs that differ in nothing but the seed, together; of several with one seed the last, finished ones first."""
     groups: dict[str, dict[int | None, Run]] = {}
     for run in runs:
-        groups.setdefault(run.series, {})[run.seed] = run
+        group = groups.setdefault(run.series, {})
+        if run.finished or run.seed not in group or not group[run.seed].finished:
+            group[run.seed] = run
     return {series: list(group.values()) for series, group in groups.items()}
 
 
 def comparable(runs: Sequence[Run]) -> list[list[Run]]:
-    """Finished runs with an accuracy, in groups that can be compared: one benchmark, regime, stream and probe."""
+    """Finished runs with an accuracy, in groups that can be compared: one benchmark, regime, stream and evaluation."""
     groups: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.regime != ONLINE):
         if run.finished and run.average is not None:
-            probe = [run.settings.get(f"evaluate.{key}") for key in ("probe", "compat")]
-            groups.setdefault(f"{run.benchmark} {run.regime} {probe} {sorted(_stream(run).items())}", []).append(run)
+            probe = run.settings.get("evaluate.probe")
+            groups.setdefault(f"{run.benchmark} {run.regime} {probe} {sorted(_alike(run).items())}", []).append(run)
     return list(groups.values())
 
 
@@ -36,14 +38,17 @@ def circumstances(run: Run, others: Sequence[Run]) -> str:
     words = [f"{run.settings.get('evaluate.probe', 'unknown')} probe"]
     if {other.regime for other in others} != {ONLINE}:
         words.append(run.regime)
-    keys = sorted({key for other in others for key in _stream(other)})
-    differ = [key for key in keys if any(_stream(other).get(key) != _stream(run).get(key) for other in others)]
-    return "; ".join(words + [f"{key}={json.dumps(run.settings.get(key), default=str)}" for key in differ])
+    mine, theirs = _alike(run), [_alike(other) for other in others]
+    keys = sorted({key for other in theirs for key in other})
+    differ = [key for key in keys if any(other.get(key) != mine.get(key) for other in theirs)]
+    return "; ".join(words + [f"{key}={json.dumps(mine.get(key), default=str)}" for key in differ])
 
 
-def _stream(run: Run) -> dict[str, Any]:
-    """Settings of the stream; the regime speaks for the epochs."""
-    return {key: value for key, value in run.settings.items() if key.startswith("stream.") and key != "stream.epochs"}
+def _alike(run: Run) -> dict[str, Any]:
+    """What runs must have in common to be compared, beside probe and regime, which speaks for the epochs."""
+    stream = {key: value for key, value in run.settings.items() if key.startswith("stream.") and key != "stream.epochs"}
+    evaluated = {key: run.settings.get(key) for key in ("evaluate.compat", "evaluate.every")}
+    return stream | evaluated | {"images": run.images and run.images[:8]}
 
 
 def shared_seeds(series: Mapping[str, Sequence[Run]]) -> set[int]:

@@ -12,7 +12,7 @@ from ocssl.report.compare import Comparison, Difference, ranking
 from ocssl.report.decay import together
 from ocssl.report.runs import ONLINE, Run
 from ocssl.report.series import by_series, circumstances, comparable, known, spread_over
-from ocssl.report.words import DECAYS, decay_of, decay_words, health, mean_and_spread
+from ocssl.report.words import DECAYS, decay_words, health, mean_and_spread, phases
 
 NOTHING = "-"
 
@@ -81,7 +81,7 @@ def comparison(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> Table:
     headers = ("method", "against", "pairs", "final, points", "final is", "average, points", "average is")
     caption = (
         "Mean of the differences between runs with the same seed, so the same stream in the same order, with a 95 % "
-        "confidence interval by Student's t."
+        "confidence interval by Student's t; each is for itself, so of many intervals some miss by chance."
     )
     return Table("comparison", caption, headers, tuple(rows), text=(0, 1, 4, 6))
 
@@ -115,7 +115,7 @@ def each_run(runs: Sequence[Run]) -> Table:
         for run in runs
     ]
     headers = ("method", "benchmark", "seed", "start, %", "final, %", "average, %", "steps", "seconds", "health")
-    caption = "Average: mean accuracy over the evaluations after each experience. Unfinished runs: numbers so far."
+    caption = "Average: mean accuracy over all evaluations but the start's. Unfinished runs: numbers so far."
     return Table("runs", caption, headers, tuple(rows), text=(0, 1, 8))
 
 
@@ -148,10 +148,9 @@ def tasks(runs: Sequence[Run]) -> Table:
         last = [run.evaluations[-1].tasks for run in group if run.evaluations]
         for task in range(max(map(len, last), default=0)):
             ends = [own[task] for own in last if task < len(own)]
-            tops = [
-                max(e.tasks[task] for e in run.evaluations if task < len(e.tasks)) for run in group if run.evaluations
-            ]
-            rows.append(Row((legend(group[0]), str(task + 1), f"{fmean(ends):.1f}", f"{fmean(tops):.1f}")))
+            seen = [[e.tasks[task] for e in run.evaluations if task < len(e.tasks)] for run in group]
+            top = fmean(max(own) for own in seen if own)
+            rows.append(Row((legend(group[0]), str(task + 1), f"{fmean(ends):.1f}", f"{top:.1f}")))
     headers = ("method", "task", "last, %", "highest, %")
     return Table("task-accuracy", "Means over seeds.", headers, tuple(rows), text=(0,))
 
@@ -193,7 +192,7 @@ def numbers_of_methods(runs: Sequence[Run]) -> Table:
     rows = []
     for own in (own for group in comparable(runs) for own in by_series(group).values()):
         final, average = known(own, "final"), known(own, "average")
-        decay = together([decay_of(run) for run in own])
+        decay = together(phases(own))
         cells = (_mean(final), spread_over(final), _mean(average), spread_over(average), decay.start if decay else None)
         told = (_show(value, ".6g") for value in cells)
         rows.append(Row((own[0].series, own[0].benchmark, str(len(own)), *told), own[0].regime))

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from ocssl.report.compare import OPEN, Difference, against, ranking
-from ocssl.report.decay import Decay, find_decay, together
+from ocssl.report.decay import LEAST, Decay, find_decay, together
+from ocssl.report.records import Evaluation
 from ocssl.report.runs import Run
 from ocssl.report.series import by_series, circumstances, comparable, known, shared_seeds, spread_over
 
 DECAYS, NO_DECAY, UNKNOWN_DECAY = "decays", "no decay seen", "not measured"
+TOO_FEW = f"too few evaluations to tell decay ({LEAST} are needed)"
 
 
 def summary(runs: Sequence[Run]) -> list[str]:
@@ -97,34 +99,37 @@ def mean_and_spread(values: Sequence[float]) -> str:
     return f"{fmean(values):.1f}" + (f" ± {spread:.1f}" if spread is not None else "")
 
 
-def decay_of(run: Run) -> Decay | None:
-    """The phase of decay of a run, in per cent of the stream."""
-    rows = [(e.share, e) for e in run.evaluations if e.experience > 0]
-    there = [(share, e) for share, e in rows if share is not None]
-    return find_decay(
-        [share for share, _ in there],
-        [e.deviation for _, e in there],
-        [e.overlap for _, e in there],
-        [e.accuracy for _, e in there],
-    )
+def phases(group: Sequence[Run]) -> list[Decay | None]:
+    """The phase of decay, in per cent of the stream, of each run that has evaluations enough to tell."""
+    told = []
+    for run in group:
+        there = [(e.share, e) for e in _measured(run) if e.share is not None]
+        if len(there) >= LEAST:
+            columns = ([e.deviation for _, e in there], [e.overlap for _, e in there], [e.accuracy for _, e in there])
+            told.append(find_decay([share for share, _ in there], *columns))
+    return told
+
+
+def _measured(run: Run) -> list[Evaluation]:
+    """Evaluations of a trained encoder that say something about decay."""
+    return [e for e in run.evaluations if e.experience > 0 and e.overlap is not None and e.accuracy is not None]
 
 
 def decays(runs: Sequence[Run]) -> dict[str, Decay]:
     """The phase of decay of each series that has one."""
-    phases = {series: together([decay_of(run) for run in group]) for series, group in by_series(runs).items()}
-    return {series: phase for series, phase in phases.items() if phase}
+    found = {series: together(phases(group)) for series, group in by_series(runs).items()}
+    return {series: phase for series, phase in found.items() if phase}
 
 
 def decay_words(group: Sequence[Run]) -> str:
     """Whether a series decays, and since when."""
-    seen = [run for run in group if any(e.overlap is not None and e.accuracy is not None for e in run.evaluations)]
-    if not seen:
-        return UNKNOWN_DECAY
-    phases = [decay_of(run) for run in seen]
-    count, phase = sum(p is not None for p in phases), together(phases)
-    of = f" ({count} of {len(seen)} seeds)" if len(seen) > 1 and count else ""
+    told = phases(group)
+    if not told:
+        return TOO_FEW if any(map(_measured, group)) else UNKNOWN_DECAY
+    count, phase = sum(p is not None for p in told), together(told)
+    of = f" ({count} of {len(told)} seeds)" if len(told) > 1 and count else ""
     if phase is None:
-        return f"decay in {count} of {len(seen)} seeds only" if count else NO_DECAY
+        return f"decay in {count} of {len(told)} seeds only" if count else NO_DECAY
     until = "on" if phase.lasts else f"to {phase.end:.0f} %"
     packing = f", Deviation falling from {phase.packing:.0f} %" if phase.packing is not None else ""
     return f"{DECAYS} from {phase.start:.0f} % of the stream {until}{packing}{of}"
@@ -136,6 +141,8 @@ def _decay_sentence(runs: Sequence[Run]) -> list[str]:
     decaying += [f"{words} of {series}" for series, words in said.items() if words.startswith("decay in")]
     well = [series for series, words in said.items() if words == NO_DECAY]
     parts = decaying + ([f"{NO_DECAY} in {_listed(well)}"] if well else [])
+    few = [series for series, words in said.items() if words == TOO_FEW]
+    parts += [f"{TOO_FEW} in {_listed(few)}"] if few else []
     return [f"Latent space: {'; '.join(parts)}."] if parts else []
 
 
@@ -158,4 +165,5 @@ def health(run: Run) -> str:
 def repeated(runs: Sequence[Run], groups: Mapping[str, Sequence[Run]]) -> str:
     """A note where runs with the same settings and seed stand for one."""
     more = len(runs) - sum(map(len, groups.values()))
-    return f"Of runs with the same settings and seed the last counts; {more} are passed over." if more else ""
+    which = "Of runs with the same settings and seed the last counts, finished ones first"
+    return f"{which}; {more} {'is' if more == 1 else 'are'} passed over." if more else ""
