@@ -24,6 +24,7 @@ from ocssl.runs.folder import create, finished
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
 from ocssl.runs.stop import Stop
+from ocssl.streams import load_benchmark
 
 STREAM = {**SMALL_STREAM, "schedule.stream_batch": 5, "checkpoint.every": 3, "optimizer.lr": 0.05}
 MINIBATCHES = 14  # 2 experiences of 36 images, 7 minibatches of 5 each
@@ -112,6 +113,8 @@ def test_run_toml_gives_the_settings_back_exactly(tmp_path: Path) -> None:
 def test_events_tell_the_run_in_order(whole: dict[str, Path], method: str) -> None:
     events = list(read_events(whole[method] / "events.jsonl"))
     assert events[0]["event"] == "start"
+    settings = read_settings(whole[method] / "run.toml")
+    assert events[0]["images"] == load_benchmark("synthetic", settings.stream, settings.data).fingerprint
     assert events[-1]["event"] == "end"
     steps = [e for e in events if e["event"] == "step"]
     assert [e["position"] for e in steps] == list(range(1, MINIBATCHES + 1))
@@ -332,6 +335,18 @@ def test_a_lost_diary_is_said_and_not_filled_with_zeros(tmp_path: Path, capsys: 
     assert go(folder) is not None
     assert "shorter than it was" in " ".join(capsys.readouterr().out.split())
     assert b"\0" not in (folder / "events.jsonl").read_bytes()
+
+
+def test_what_is_left_of_a_torn_diary_is_whole_lines(tmp_path: Path) -> None:
+    folder = make(tmp_path / "r", "solar")
+    go(folder, 4)
+    diary = folder / "events.jsonl"
+    lines = diary.read_bytes().splitlines(keepends=True)
+    diary.write_bytes(b"".join(lines[:3]) + lines[3][:5])
+    go(folder, 6)
+    assert go(folder) is not None  # it would read what was glued to the torn line
+    assert diary.read_bytes().splitlines(keepends=True)[:3] == lines[:3]
+    assert [e["event"] for e in read_events(diary)].count("resume") == 2
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "{"])

@@ -32,11 +32,15 @@ class Events:
 
     def cut(self, size: int) -> bool:
         """Forget all that was written after a checkpoint: it will happen again. False if there is less than that."""
-        if self._file.tell() < size:
-            return False
-        self._file.truncate(size)
+        whole = self._file.tell() >= size
+        self._file.truncate(size if whole else self._lines_end())
         self._file.seek(0, os.SEEK_END)
-        return True
+        return whole
+
+    def _lines_end(self) -> int:
+        """Where the last whole line ends."""
+        with open(self._file.name, "rb") as file:
+            return sum(len(line) for line in file if line.endswith(b"\n"))
 
     def write(self, event: str, **facts: Any) -> None:
         whole = {"event": event, **{key: _plain(value) for key, value in facts.items()}}

@@ -139,7 +139,8 @@ class _Session:
         position, evaluations = self.position, moments(self.stream, self.settings.evaluate.every)
         self.progress.start(self.settings.method, len(self.stream), position.minibatches)
         if position.minibatches == 0 and not position.evaluations:
-            self.events.write("start", version=__version__, minibatches=len(self.stream), experiences=len(self.ends))
+            facts = {"minibatches": len(self.stream), "experiences": len(self.ends), "images": position.data}
+            self.events.write("start", version=__version__, **facts)
             self._note_faults()
             if self.settings.evaluate.start:
                 self._evaluate(0)
@@ -163,12 +164,12 @@ class _Session:
                 self.stop.signal = stopping
                 return None
         self._save()
-        if self.ranks.first:
-            metrics = summary(self.settings, self.position, self.learner, self.faults, self._seconds())
+        metrics = summary(self.settings, self.position, self.learner, self.faults, self._seconds())
+        if self.ranks.first:  # the others know no evaluations
             self.events.write("end", **metrics)
             checkpoint.replace_file(self.folder / METRICS, json.dumps(metrics, indent=1).encode())
         self.ranks.wait()
-        return finished(self.folder)
+        return metrics
 
     def run(self) -> dict[str, Any] | None:
         """Go to the end or the next stop; a loss or weights that are not finite are recorded before they are raised."""
@@ -250,8 +251,9 @@ class _Session:
         position.events = self.events.sync()
         with self.clock.during("save"):
             self.learner.save(folder, {"position": asdict(position)})
-            for old in sorted(whole_checkpoints(self.folder), reverse=True)[self.settings.checkpoint.keep :]:
-                shutil.rmtree(old, ignore_errors=not self.ranks.first)
+            found = sorted(whole_checkpoints(self.folder), reverse=True) if self.ranks.first else []
+            for old in found[self.settings.checkpoint.keep :]:
+                shutil.rmtree(old)
         if self.ranks.first:
             write_timing(self.folder, self.clock.seconds)
 
