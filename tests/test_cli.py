@@ -137,7 +137,7 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
         "reproduce": _flags("benchmark cache data device dry-run machine only out ray scale threads workers"),
         "resume": _flags("data device parts quiet track"),
         "run": _flags("bad-images cache data device init out parts probe-compat quiet seed set track workers"),
-        "sweep": _flags("data dry-run out quiet ray threads track workers"),
+        "sweep": _flags("data device dry-run out parts quiet ray threads track workers"),
     }
 
 

@@ -94,14 +94,14 @@ def _checksum(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def half_of(path: Path) -> Path:
-    """Where a file is written before it is moved to its place; it stays there if that moment is never reached."""
-    return path.with_name(f".{path.name}.part")
+def halves_of(path: Path) -> list[Path]:
+    """What processes have written beside a file's place to move it there; it stays if that moment is never reached."""
+    return list(path.parent.glob(f".{path.name}.*.part"))
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file all or nothing: beside its place, flushed to disk, then moved there."""
-    beside = half_of(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(beside, "wb") as file:
             file.write(content)

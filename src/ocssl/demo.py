@@ -44,12 +44,12 @@ def run_demo(out: Path, seed: int, console: Console) -> int:
     for name, reason in failures.items():
         raise OcsslError(f"the run {folders[name]} failed: {reason}")
     if stop:
-        console.print("stopped and saved; continue with: ocssl demo", highlight=False)
+        console.print("stopped and saved; continue with: ocssl demo")
         return 128 + (stop.signal or 0)
     report = out / "report.html"
     write_report(list(folders.values()), report)
     console.print(_table([finished(folder) or {} for folder in folders.values()]))
-    console.print(f"report: {report.resolve()}", highlight=False, soft_wrap=True)
+    console.print(f"report: {report.resolve()}", soft_wrap=True)
     return 0
 
 

@@ -31,6 +31,8 @@ def invent(folder: Path, run: Planned) -> dict[str, Any]:
         "start_accuracy": 10.0 + run.settings.seed,
         "final_accuracy": accuracies[-1],
         "average_accuracy": float(np.mean(accuracies)),
+        "steps": 6 * MINIBATCHES,
+        "seconds": 60.0,
         "accuracies": accuracies,
         "positions": positions,
         "deviations": random.uniform(0, 1, TASKS).tolist(),

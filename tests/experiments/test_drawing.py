@@ -143,10 +143,14 @@ def test_a_number_against_a_setting(tmp_path: Path) -> None:
 
 def test_courses_along_the_stream(tmp_path: Path) -> None:
     ((accuracy, deviation, overlap, loss),), (_, runs, _, metrics) = panels("figure10", tmp_path)
-    for panel, key in ((accuracy, "accuracies"), (deviation, "deviations"), (overlap, "overlaps")):
+    for line in accuracy.lines:
+        assert line.x == [25, 50, 75, 100]
+        own = [metrics[run.address]["accuracies"] for run in runs if run.row == line.name]
+        assert line.y == pytest.approx([fmean(values) for values in zip(*own, strict=True)])
+    for panel, key in ((deviation, "deviation"), (overlap, "overlap")):  # not those of the runs' own evaluations
         for line in panel.lines:
-            assert line.x == [25, 50, 75, 100]
-            own = [metrics[run.address][key] for run in runs if run.row == line.name]
+            assert line.x == [0, 25, 50, 75, 100]
+            own = [[row["stream"][key] for row in look(run)] for run in runs if run.row == line.name]
             assert line.y == pytest.approx([fmean(values) for values in zip(*own, strict=True)])
     assert len(loss.lines[0].y) == 8
     assert all(-1 < y < 0 for y in loss.lines[0].y if y is not None)
@@ -200,7 +204,7 @@ def test_spectra_at_the_moments_that_a_figure_names(tmp_path: Path) -> None:
 
 def test_a_deviation_over_one_seed_too_few_is_noticed(tmp_path: Path) -> None:
     plan, _, groups, _ = make("table2", tmp_path)
-    short = [Group(g.row, g.point, g.benchmark, g.results[:2], 3) for g in groups]
+    short = [Group(g.row, g.point, g.benchmark, g.results[:2], 2) for g in groups]
     assert accuracy_table(plan, MINI, short).rows[0][1:3] != accuracy_table(plan, MINI, groups).rows[0][1:3]
 
 
@@ -210,6 +214,21 @@ def test_tables_are_escaped_where_they_go() -> None:
     assert r"a \& b | c & 1.0 $\pm$ 0.5 \\" in table.latex()
     assert r"| a & b \| c | 1.0 ± 0.5 |" in table.markdown()
     assert list(csv.reader(io.StringIO(table.csv()))) == [["", "g Final"], ["a & b | c", "1.0 ± 0.5"]]
+
+
+def test_a_table_that_is_too_wide_for_a_screen_is_lines_that_say_everything() -> None:
+    heads = ["plan", "row", "FLOP", "memory", "time a run"]
+    rows = [["figure10", "SOLAR [a/b] with [bold]", f"{n}.0e+16", "23,456 MiB", "12.5 h"] for n in range(3)]
+    table = Table("title", "note", [""] * 5, heads, rows)
+    for width, wide in ((200, True), (40, False)):
+        text = io.StringIO()
+        table.show(Console(file=text, width=width, markup=False))
+        shown = text.getvalue()
+        assert ("┃" in shown) == wide
+        assert "…" not in shown
+        assert all(cell in shown for row in rows for cell in row)
+        assert "title" in shown
+        assert "note" in shown
 
 
 def test_on_the_screen_a_table_fits_a_terminal_and_says_everything(tmp_path: Path) -> None:

@@ -10,22 +10,26 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 from tiny import SCALE, tiny
 
 from conftest import SMALL, SMALL_STREAM
 from ocssl.cli import app
+from ocssl.cost import estimate, gpu
 from ocssl.errors import RunFolderError, SettingError
-from ocssl.experiments import Plan, Scale, read_plan, runs_of
+from ocssl.experiments import Plan, Scale, dry, plan_names, read_plan, read_scale, runs_of
 from ocssl.experiments.plan import Row
 from ocssl.experiments.reproduce import _Looks, reproduce
 from ocssl.experiments.results import gather
 from ocssl.experiments.shelf import Shelf
+from ocssl.runs.config import resolve_run
 from ocssl.runs.folder import EVENTS, METRICS, SETTINGS, finished, only_one
 from ocssl.runs.snapshots import places
 from ocssl.runs.stop import Stop
@@ -35,7 +39,7 @@ from ocssl.settings import DataSettings
 def make(plans: list[Plan], out: Path, scale: Scale = SCALE) -> tuple[dict[str, str], str]:
     text = io.StringIO()
     shelf = Shelf(out, {"synthetic": DataSettings()})
-    return reproduce(plans, scale, shelf, Console(file=text, width=200), Stop(), 2, 1), text.getvalue()
+    return reproduce(plans, scale, shelf, Console(file=text, width=200), Stop(), 2), text.getvalue()
 
 
 def numbers(out: Path) -> dict[str, dict[str, Any]]:
@@ -197,6 +201,12 @@ def test_images_that_were_moved_are_read_where_they_are_now_unless_the_run_is_un
         ("table1 --scale paper --data here", "NAME=PATH"),
         ("table1 --scale paper --data cifar10=here", "cifar100"),
         ("table2 --workers -1", "--workers"),
+        ("table1 --scale mini --data /no/such/place", "there is no /no/such/place"),
+        pytest.param(
+            "table2 --scale mini --benchmark synthetic --device cuda",
+            "cuda is not available",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU"),
+        ),
     ],
 )
 def test_wrong_words_are_one_sentence(words: str, message: str) -> None:
@@ -207,11 +217,72 @@ def test_wrong_words_are_one_sentence(words: str, message: str) -> None:
 def test_a_dry_run_lists_the_runs_and_makes_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "220")
+    monkeypatch.delenv("COLUMNS", raising=False)  # as in a pipe
     words = ["reproduce", "figure15", "--scale", "paper", "--dry-run", "--machine", "a100-40gb"]
     words += ["--out", str(tmp_path / "out")]
     assert app(words, exit_on_error=False, print_error=False, result_action="return_value") == 0
     text = capsys.readouterr().out
     for expected in ("SOLAR", "imagenet100", "70,200", "0.02", "2,000", "0.3", "3 runs in all", "assumed utilisation"):
         assert expected in text
+    assert "…" not in text
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_of_all_has_every_run_of_the_paper(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost = estimate(resolve_run("solar", "synthetic", 0, {}), gpu("a100-40gb"))
+    monkeypatch.setattr(dry, "estimate", lambda *_: cost)  # counting the work of all takes most of a minute
+    words = ["reproduce", "all", "--scale", "paper", "--dry-run", "--machine", "a100-40gb"]
+    assert app(words, exit_on_error=False, print_error=False, result_action="return_value") == 0
+    text = capsys.readouterr().out
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
+    listed = Counter((line[0], line[1], line[2], line[5], line[6], line[7], line[8]) for line in lines)
+    wanted: Counter[tuple[str, ...]] = Counter()
+    for name in plan_names():
+        runs = {(r.row, repr(r.point), r.benchmark): r.settings for r in runs_of(read_plan(name), read_scale("paper"))}
+        for (row, _, benchmark), s in runs.items():
+            omega = s.terms.get("overlap", {}).get("weight", 0)
+            told = (
+                f"{s.optimizer.lr:g}",
+                f"{s.schedule.passes}",
+                f"{s.memory.capacity:,}",
+                f"{omega:g}" if omega else "-",
+            )
+            wanted[name, row, benchmark, *told] += 1
+    assert listed == wanted
+    assert "306 runs in all" in " ".join(text.split())
+
+
+def test_only_some_rows_are_run_and_all_that_are_there_are_shown(whole: Path, tmp_path: Path) -> None:
+    out, plan = tmp_path / "out", tiny()
+    shutil.copytree(whole, out)
+    last = runs_of(plan, SCALE)[-1]
+    for run in runs_of(plan, SCALE):
+        shutil.rmtree(Shelf(out, {}).folder(run))
+    shelf = Shelf(out, {"synthetic": DataSettings()})
+    assert not reproduce([plan], SCALE, shelf, Console(quiet=True), Stop(), 1, [last.row])
+    assert [path.name for path in (out / "runs").iterdir() if (path / METRICS).exists()] == [last.folder]
+    rows = [line.split(",") for line in (out / "table2.csv").read_text().splitlines()[1:]]
+    before = [line.split(",") for line in (whole / "table2.csv").read_text().splitlines()[1:]]
+    assert [row[0] for row in rows] == [row[0] for row in before]
+    assert rows[-1] == before[-1]
+    assert all(row[1:3] == ["-", "-"] for row in rows[:-1])
+
+
+def test_damaged_looks_back_are_named(whole: Path, tmp_path: Path) -> None:
+    (result,) = next(group.results for group in gather(runs_of(tiny(), SCALE), folders(whole)))
+    looks = _Looks(Shelf(tmp_path, {}), SCALE, Console(quiet=True), 1, Stop())
+    path = tmp_path / "diagnoses" / f"{result.planned.address[:32]}-{SCALE.diagnosed}.json"
+    path.parent.mkdir()
+    for content in ("[]", "{}", "[5]", '[{"position": 1}]', "{"):
+        path.write_text(content)
+        with pytest.raises(RunFolderError, match="is damaged; remove it"):
+            looks(result)
+
+
+def test_looks_back_read_images_where_they_are_now(whole: Path, tmp_path: Path) -> None:
+    (result,) = next(group.results for group in gather(runs_of(tiny(), SCALE), folders(whole)))
+    shelf = Shelf(tmp_path, {"synthetic": DataSettings(path="/new/place")})
+    assert _Looks(shelf, SCALE, Console(quiet=True), 1, Stop())._images(result) == Path("/new/place")
+    assert _Looks(Shelf(tmp_path, {}), SCALE, Console(quiet=True), 1, Stop())._images(result) is None

@@ -28,5 +28,5 @@ def tiny(name: str = "table2", rows: slice = slice(3, None, 2)) -> Plan:
 
 if __name__ == "__main__":
     stop = Stop()
-    failed = reproduce([tiny()], SCALE, Shelf(Path(sys.argv[1]), {}), Console(width=200), stop, 2, 1)
+    failed = reproduce([tiny()], SCALE, Shelf(Path(sys.argv[1]), {}), Console(width=200), stop, 2)
     sys.exit(bool(failed))

@@ -128,7 +128,8 @@ def test_seeds_that_cannot_tell_have_no_vote_on_decay() -> None:
     runs = named(made(seed=0, measured=DECAYING), made(seed=1, measured=DECAYING[:3]), made(seed=2, measured=[(5, 0)]))
     start = numbers_of_methods(runs).rows[0].cells[-1]
     assert decay_words(runs).startswith(f"decays from {float(start):.0f} %")
-    shades = next(chart for chart in all_charts(runs, [])["latent"] if chart.key == "overlap").figure["layout"]["shapes"]
+    overlap = next(chart for chart in all_charts(runs, [])["latent"] if chart.key == "overlap")
+    shades = overlap.figure["layout"]["shapes"]
     assert [shape["x0"] for shape in shades if shape["type"] == "rect"] == [pytest.approx(float(start), abs=0.01)]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,6 +17,7 @@ from rich.console import Console
 from conftest import SMALL_STREAM, small_settings
 from ocssl import __version__
 from ocssl.errors import SettingError
+from ocssl.runs import node
 from ocssl.runs.config import resolve_run
 from ocssl.runs.events import read_events
 from ocssl.runs.folder import CHECKPOINTS, EVENTS, create, finished, whole_checkpoints
@@ -120,7 +123,7 @@ def test_a_run_that_is_lost_again_and_again_is_given_up_and_one_that_comes_furth
 
     monkeypatch.setattr(cluster._Driver, "_make_switch", lambda self: None)
     folders = {name: make(tmp_path / name, "solar") for name in ("run", "other")}
-    driver = cluster._Driver(folders, quiet(), 1, [], None)
+    driver = cluster._Driver(folders, quiet(), 1, "cpu", [], None)
     assert driver.board.take() == "run"
     task = cluster._Task("run", folders["run"], 2, ExitStack(), Diary(folders["run"] / EVENTS))
     further = News(files={f"{CHECKPOINTS}/00000002/checkpoint.json": b"{}"})
@@ -134,6 +137,25 @@ def test_a_run_that_is_lost_again_and_again_is_given_up_and_one_that_comes_furth
     driver._lose("run", RuntimeError("gone"))
     assert driver.board.failures.keys() == {"run"}
     assert driver.board.take() == "other"
+
+
+def test_what_killed_tasks_left_on_a_node_is_cleared_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OCSSL_SCRATCH", str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    others = ["ocssl-elsewhere-1-x", f"{node._mine()}{os.getpid()}-x", "mine"]
+    for name in (f"{node._mine()}{gone.pid}-x", *others):
+        (tmp_path / name / "run").mkdir(parents=True)
+    folder = make(tmp_path / "run", "solar", **{"data.path": "/no/such/place"})
+    assert list(attend("run", pack(folder), 1, [], __version__, lambda: False))
+    assert {path.name for path in tmp_path.iterdir()} == {*others, "run"}
+
+
+def test_rays_client_is_refused_in_a_sentence() -> None:
+    from ocssl.runs.cluster import cluster
+
+    with pytest.raises(SettingError, match="--ray auto"), cluster("ray://head:10001"):
+        pass
 
 
 def test_ray_is_asked_for_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

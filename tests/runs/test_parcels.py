@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from ocssl.errors import RunFolderError
+from ocssl.runs import parcels
 from ocssl.runs.folder import CHECKPOINTS, EVENTS, whole_checkpoints
-from ocssl.runs.parcels import News, Reporter, pack, receive, unpack
+from ocssl.runs.parcels import News, Reporter, _state, pack, receive, unpack
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,7 @@ def test_a_folder_is_mirrored_look_by_look_also_when_the_diary_is_cut_back(tmp_p
     assert [path.name for path in whole_checkpoints(here)] == ["00000004", "00000006"]
     assert look() is None
     state(there, 6, b"the same place, saved once more")
+    (there / CHECKPOINTS / "00000006" / "checkpoint.json").write_text("6 again")  # it names and sums up its tensors
     assert look() is not None
     assert (here / CHECKPOINTS / "00000006" / "state-0.safetensors").read_bytes().startswith(b"the same")
     (there / "metrics.json").write_text("{}")
@@ -88,6 +90,25 @@ def test_a_folder_is_mirrored_look_by_look_also_when_the_diary_is_cut_back(tmp_p
     assert (here / "metrics.json").read_text() == "{}"
     assert [path.name for path in (here / "tensorboard").iterdir()] == ["events.1"]
     assert (here / EVENTS).read_bytes() == (there / EVENTS).read_bytes()
+
+
+def test_a_checkpoint_that_was_sent_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reporter, read = Reporter(tmp_path, {}), []
+    monkeypatch.setattr(parcels, "_state", lambda folder, place: read.append(place) or _state(folder, place))
+    state(tmp_path, 2)
+    assert reporter.news() is not None
+    assert reporter.news() is None
+    assert len(read) == 1
+    state(tmp_path, 4)
+    assert reporter.news() is not None
+    assert len(read) == 2
+
+
+def test_a_diary_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ocssl.runs.parcels.LARGEST", 10)
+    with pytest.raises(RunFolderError, match="too large"):
+        receive(News(diary=b"x" * 11), tmp_path, keep=2)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_diary_that_somebody_else_has_cut_is_not_patched(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from conftest import SMALL_STREAM, small_settings, wait_for
-from ocssl.runs.config import resolve_run
-from ocssl.runs.folder import EVENTS, METRICS, create, finished, only_one, whole_checkpoints
+from ocssl.errors import OcsslError, RunFolderError
+from ocssl.runs import pool
+from ocssl.runs.config import read_settings, resolve_run
+from ocssl.runs.folder import EVENTS, METRICS, SETTINGS, create, finished, only_one, place, whole_checkpoints
 from ocssl.runs.pool import Board, _in_use, deal, run_all
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
@@ -61,7 +65,8 @@ def test_stopped_and_continued_together_runs_give_the_same_numbers_as_alone_what
 
 def test_finished_runs_are_passed_over_and_a_damaged_record_is_a_failure(tmp_path: Path) -> None:
     done = {"method": "solar", "benchmark": "synthetic", "seed": 0, "final_accuracy": 1.0}
-    done |= {"average_accuracy": 1.0, "positions": [1]}
+    done |= {"average_accuracy": 1.0, "steps": 1, "seconds": 1.0, "positions": [1]}
+    done |= {"accuracies": [1.0], "deviations": [None], "overlaps": [None]}
     folders = {name: make(tmp_path / name, "solar") for name in ("done", "damaged")}
     (folders["done"] / METRICS).write_text(json.dumps(done))
     (folders["damaged"] / METRICS).write_text("{")
@@ -129,6 +134,135 @@ def test_a_folder_in_use_is_put_off_while_others_are_taken_and_that_is_said_once
         assert board.take() is None
     assert text.getvalue().count("used waits: another process is running in its folder") == 1
     assert board.take() == "used"
+
+
+def test_a_folder_that_another_process_takes_after_we_looked_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, text, other = make(tmp_path / "run", "solar"), io.StringIO(), ExitStack()
+
+    class Bars_(Bars):
+        def say(self, said: str) -> None:
+            super().say(said)
+            if "waits: another process" in said:
+                other.close()  # the other process has gone
+
+    class Late(Worker):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            if not text.getvalue():
+                other.enter_context(only_one(folder))
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(pool, "Worker", Late)
+    assert run_all({"run": folder}, Bars_(Console(file=text, width=200)), Stop()) == {}
+    assert finished(folder)
+    assert "run waits: another process is running in its folder" in text.getvalue()
+    assert "failed" not in text.getvalue()
+
+
+def _place_all(out: Path, start: Any, told: Any) -> None:
+    start.wait()
+    try:
+        for number in range(40):
+            place(out / str(number), resolve_run("solar", "synthetic", 0, {}))
+    except OcsslError as error:
+        told.put(str(error))
+    told.put("done")
+
+
+def test_two_processes_that_make_the_same_folders_at_once_do_not_hinder_one_another(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("forkserver")
+    start, told = context.Barrier(2), context.Queue()
+    processes = [context.Process(target=_place_all, args=(tmp_path, start, told)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    assert [told.get(timeout=120) for _ in processes] == ["done", "done"]
+    for process in processes:
+        process.join()
+    assert len([*tmp_path.glob("*/run.toml")]) == 40
+
+
+def test_a_folder_is_taken_for_a_run_if_it_differs_only_in_where_images_lie_and_how_it_is_saved(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    place(folder, resolve_run("solar", "synthetic", 0, {"data.path": "/old", "checkpoint.every": 3}))
+    moved = resolve_run("solar", "synthetic", 0, {"data.path": "/new"})
+    with only_one(folder), pytest.raises(RunFolderError, match="another process"):
+        place(folder, moved)
+    place(folder, moved)
+    assert read_settings(folder / SETTINGS) == moved
+    with pytest.raises(RunFolderError, match=r"its optimizer.lr is 0.3, and 0.2 is asked for"):
+        place(folder, resolve_run("solar", "synthetic", 0, {"optimizer.lr": 0.2}))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").touch()
+    with pytest.raises(RunFolderError, match="not empty and not a run"):
+        place(tmp_path / "other", moved)
+
+
+def test_gpus_are_dealt_out_in_turn_one_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[str | None, tuple[str, ...]]] = []
+
+    class Noted(Worker):
+        def __init__(self, folder: Path, threads: int, cores: Any, options: Any, gpu: str | None) -> None:
+            given.append((gpu, tuple(options)))
+            super().__init__(folder, threads, cores)
+
+    monkeypatch.setattr(pool, "Worker", Noted)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 7")
+    folders = {str(n): tmp_path / str(n) for n in range(3)}  # no run folders: each fails at once
+    assert (
+        len(run_all(folders, Bars(Console(), quiet=True), Stop(), device="cuda", options=["--quiet"], shared=True)) == 3
+    )
+    assert [gpu for gpu, _ in given][:2] == ["4", "7"]  # two at a time
+    assert {gpu for gpu, _ in given} == {"4", "7"}
+    assert given[0][1] == ("--device", "cuda", "--quiet")
+    given.clear()
+    run_all({"0": tmp_path / "0"}, Bars(Console(), quiet=True), Stop())
+    assert given == [(None, ("--device", "cpu"))]
+    monkeypatch.setattr(pool, "Worker", Worker)
+    worker = Worker(tmp_path / "none", 1, gpu="7")
+    try:
+        environment = Path(f"/proc/{worker.process.pid}/environ")
+        if environment.exists():
+            assert b"CUDA_VISIBLE_DEVICES=7" in environment.read_bytes().split(b"\0")
+    finally:
+        worker.end()
+
+
+def test_what_a_worker_says_last_itself_is_why_it_failed(tmp_path: Path) -> None:
+    worker = Worker(tmp_path / "none", 1)
+    worker.process.wait()
+    worker._words.seek(0, os.SEEK_END)
+    worker._words.write(b"Exception ignored in: somebody else\n")
+    assert "none is not a run folder" in str(worker.failure(asked=False))
+    worker.end()
+
+
+def test_lines_of_a_diary_that_are_no_events_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / EVENTS).write_text('5\n{"a": 1}\n[]\n{"event": "end"}\n')
+    assert [event["event"] for event in Diary(tmp_path / EVENTS).new()] == ["end"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"accuracies": None},
+        {"positions": []},
+        {"positions": [0, 2]},
+        {"positions": [1, None]},
+        {"deviations": [0.5]},
+        {"final_accuracy": "x"},
+        {"accuracies": [1.0, "2"]},
+    ],
+)
+def test_metrics_from_which_nothing_can_be_drawn_are_damaged(broken: dict[str, Any], tmp_path: Path) -> None:
+    good = {"method": "solar", "benchmark": "synthetic", "seed": 0, "steps": 2, "seconds": 1.0}
+    good |= {"start_accuracy": None, "final_accuracy": 2.0, "average_accuracy": 1.5, "accuracies": [1, 2.0]}
+    good |= {"positions": [1, 2], "deviations": [None, 0.5], "overlaps": [None, None]}
+    (tmp_path / METRICS).write_text(json.dumps(good))
+    assert finished(tmp_path) == good
+    (tmp_path / METRICS).write_text(json.dumps(good | broken))
+    with pytest.raises(RunFolderError, match="damaged"):
+        finished(tmp_path)
 
 
 def test_a_diary_that_is_cut_and_written_again_is_told_once(tmp_path: Path) -> None:

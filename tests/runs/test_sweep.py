@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,8 @@ def test_names_are_safe_whatever_the_values_are(tmp_path: Path) -> None:
         ('methods = ["solar"]\n[only.solr]\nx = 1', "did you mean 'solar'?"),
         ('methods = ["solar"]\n[data]\ncifar = "x"', "benchmark in [data]"),
         ('methods = ["solar"]\n[grid]\nmemory.capacity = 5', "list of values"),
+        ('methods = ["solar"]\n[grid]\nmemory.capacity = [400, 400.0]', "lists 400 twice"),
+        ('methods = ["solar"]\n[grid]\nmemory.capacity = [9223372036854775808]', "less than or equal"),
         ('methods = ["solar"]\n[grid]\nterms = [{a = 1}]', "lists tables"),
         ('methods = ["solar"]\n[grid]\nmemory.capacty = [5]', "did you mean 'memory.capacity'?"),
         ('methods = ["er-fifo", "solar"]\n[grid]\nterms.overlap.wieght = [5]', "did you mean 'weight'?"),
@@ -199,7 +203,7 @@ def test_a_sweep_from_a_dry_run_to_the_table_and_on(tmp_path: Path, capsys: pyte
     write(spec, f'methods = ["er-fifo"]\n{lr}[0.05]\n', {**SMALL, "memory.capacity": 25})
     code, _, err = call(command, capsys)
     assert code == 2
-    assert "its memory.capacity is 24, and the sweep says 25" in err
+    assert "its memory.capacity is 24, and 25 is asked for" in err
     assert err.count("\n") == 1
 
 
@@ -211,6 +215,7 @@ def test_seeds_are_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         create(out / planned.name, planned.settings)
         facts = {"method": "er-fifo", "benchmark": "synthetic", "seed": planned.settings.seed, "steps": 1, "seconds": 1}
         numbers = {"start_accuracy": 1, "final_accuracy": accuracy, "average_accuracy": None, "positions": [1]}
+        numbers |= {"accuracies": [accuracy], "deviations": [None], "overlaps": [None]}
         (out / planned.name / "metrics.json").write_text(json.dumps(facts | numbers))
     code, said, _ = call(["sweep", str(spec)], capsys)
     assert code == 0
@@ -218,6 +223,34 @@ def test_seeds_are_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     deviation = (sum((a - mean) ** 2 for a in accuracies) / 2) ** 0.5
     assert f"{mean:.1f} ± {deviation:.1f}" in said
     assert mean_and_deviation(accuracies) == f"{mean:.1f} ± {deviation:.1f}"
+
+
+def test_images_that_are_not_there_are_told_before_anything_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, out = tmp_path / "spec.toml", tmp_path / "out"
+    write(spec, 'methods = ["er-fifo"]\nbenchmarks = ["folder"]\n')
+    code, said, err = call(["sweep", str(spec), "--out", str(out), "--data", str(tmp_path / "none")], capsys)
+    assert (code, said) == (2, "")
+    assert f"there is no {tmp_path / 'none'}" in err
+    assert not out.exists()
+
+
+def test_names_with_brackets_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = write(tmp_path / "spec.toml", 'methods = ["er-fifo"]\n')
+    code, said, _ = call(["sweep", str(spec), "--out", str(tmp_path / "[bold]a[/b]"), "--dry-run"], capsys)
+    assert code == 0
+    assert "[bold]a[/b]" in said
+
+
+def test_a_sweep_runs_with_rules_of_ones_own(tmp_path: Path) -> None:
+    own = "from ocssl.memory import KEEPS\nfrom ocssl.memory.keep import Fifo\n"
+    (tmp_path / "mine.py").write_text(own + '@KEEPS.add("mine")\nclass Mine(Fifo):\n    """As fifo."""\n')
+    write(tmp_path / "spec.toml", 'methods = ["er-fifo"]\n', {**SMALL, "memory.keep": "mine"})
+    command = [sys.executable, "-m", "ocssl", "sweep", "spec.toml", "--out", "out", "--parts", "mine.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 of 1 runs are finished" in done.stdout
 
 
 def test_data_is_for_one_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from ocssl.bench.rows import Row
 from ocssl.bench.run import Baseline
@@ -63,7 +62,7 @@ class Table:
         return bool(self.missed or self.worse)
 
     def _print(self, text: str, style: str = "") -> None:
-        self.screen.print(escape(text), style=style or None, highlight=False, soft_wrap=True)
+        self.screen.print(text, style=style or None, markup=False, highlight=False, soft_wrap=True)
 
 
 def number(value: float) -> str:

@@ -26,6 +26,7 @@ app = App(
 )
 
 BAD_INPUT, FAILED = 2, 1
+WIDE = 250  # characters of a line that no screen has to show
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -51,9 +52,11 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def console(silent: bool = False) -> Console:
+    """Where commands print: what users named is no markup, and a file or pipe is as wide as its lines."""
     from rich.console import Console
 
-    return Console(quiet=silent)
+    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(quiet=silent, markup=False, highlight=False, width=None if narrow else WIDE)
 
 
 def complain(message: str) -> None:

@@ -141,10 +141,10 @@ def report(
     from ocssl.report import write_report
 
     size = write_report(folders, output, figures, tables)
-    console().print(f"report: {output} ({size / 1e6:.1f} MB)", highlight=False, soft_wrap=True)
+    console().print(f"report: {output} ({size / 1e6:.1f} MB)", soft_wrap=True)
     for what, place in (("figures", figures), ("tables", tables)):
         if place:
-            console().print(f"{what}: {place}", highlight=False, soft_wrap=True)
+            console().print(f"{what}: {place}", soft_wrap=True)
     return 0
 
 
@@ -170,7 +170,7 @@ def list_(kind: Kind, /) -> int:
             screen.print(title, style="bold")
         width = max(map(len, table))
         for name, line in table.items():
-            screen.print(f"{name:<{width}}  {line}", highlight=False, soft_wrap=True)
+            screen.print(f"{name:<{width}}  {line}", soft_wrap=True)
     return 0
 
 
@@ -188,5 +188,5 @@ def _show(found: dict[str, Any], table: Table, output: Path | None) -> int:
     screen.print(table)
     if output:
         write_json(found, output)
-        screen.print(f"all numbers: {output}", highlight=False, soft_wrap=True)
+        screen.print(f"all numbers: {output}", soft_wrap=True)
     return 0

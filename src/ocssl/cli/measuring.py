@@ -62,5 +62,5 @@ def bench(
         if output:
             run.save(output, about, rows)
     if output:
-        screen.print(f"all figures: {output}", highlight=False, soft_wrap=True)
+        screen.print(f"all figures: {output}", soft_wrap=True)
     return FAILED if table.foot() else 0

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from ocssl.cli.app import FAILED, app, complain, console
 from ocssl.cli.options import Cache, Count, Device, Ray, Switch, Threads
+from ocssl.cli.starting import require_there
 from ocssl.errors import SettingError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def reproduce(
     benchmark
         Where the mini scale runs everything: cifar100 (the default) or synthetic.
     only
-        A row of the table or figure, such as SOLAR; may be given several times. By default all.
+        Run only this row of tables and figures, such as SOLAR; may be given several times. Shown is all that is there.
     out
         The output folder; by default reproduced/SCALE, with the benchmark's name at the mini scale.
     data
@@ -65,7 +66,8 @@ def reproduce(
     from ocssl.experiments.plan import chosen
     from ocssl.settings import whole
 
-    plans, size = chosen(what, only or []), read_scale(scale, benchmark)
+    rows = only or []
+    plans, size = chosen(what, rows), read_scale(scale, benchmark)
     workers, threads = whole("--workers", workers, 0, 4096), whole("--threads", threads, 1, 1024)
     screen = console()
     if dry_run:
@@ -77,8 +79,8 @@ def reproduce(
             if not machine:
                 bars.say("measuring this machine ...")
             rates = gpu(machine) if machine else calibrate()
-            costs = cost_of(plans, size, rates, bars.report)
-        screen.print(dry_table(costs, size, rates).screen())
+            costs = cost_of(plans, size, rates, bars.report, rows)
+        dry_table(costs, size, rates).show(screen)
         return 0
     if machine:
         raise SettingError("--machine is for --dry-run: runs are made on this machine.")
@@ -91,13 +93,14 @@ def reproduce(
     wanted = {name for plan in plans for name in size.benchmarks(plan.benchmarks)}
     place = out or Path("reproduced") / (f"{scale}-{size.benchmark}" if size.benchmark else scale)
     reading = _reading(sorted(wanted), data or [], cache)
-    with stop_on_signals() as stop, runner(ray, threads) as run_all:
-        failures = make(plans, size, Shelf(place, reading, device, run_all), screen, stop, workers, threads)
+    if ray is None:  # else they lie on the cluster's nodes
+        require_there(found.path for found in reading.values() if found.path)
+    with runner(ray, threads, device) as run_all, stop_on_signals() as stop:
+        failures = make(plans, size, Shelf(place, reading, device, run_all), screen, stop, workers, rows)
     for name, reason in failures.items():
         complain(f"{name}: {reason}")
     if stop:
-        again = f"ocssl reproduce {' '.join(what)} --scale {scale}" + (f" --benchmark {benchmark}" if benchmark else "")
-        screen.print(f"stopped and saved; the same command goes on: {again}", highlight=False, soft_wrap=True)
+        screen.print("stopped and saved; the same command goes on")
         return 128 + (stop.signal or 0)
     return FAILED if failures else 0
 
@@ -110,7 +113,7 @@ def _reading(wanted: list[str], data: list[str], cache: Path | None) -> dict[str
     paths: dict[str, str] = {}
     for word in data:
         name, equals, path = word.partition("=")
-        if not equals:
+        if not equals or (name not in wanted and Path(word).expanduser().exists()):
             if len(wanted) > 1:
                 raise SettingError(f"--data {word!r}: which of {', '.join(wanted)} is it? Say NAME=PATH.")
             name, path = wanted[0], word

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,9 +95,9 @@ def go_on(folder: Path, job: Job, loaded: Benchmark | None = None, data: Path | 
         metrics = execute(folder, Progress(bars), stop, job.device, loaded, data, job.ranks, job.track)
     if metrics is None:
         again = f"{command(job.ranks.size)} resume {folder}" + (f" --parts {job.parts}" if job.parts else "")
-        screen.print(f"stopped and saved; continue with: {again}", highlight=False, soft_wrap=True)
+        screen.print(f"stopped and saved; continue with: {again}", soft_wrap=True)
         return 128 + (stop.signal or 0)
-    screen.print(_summary(metrics, folder), highlight=False, soft_wrap=True)
+    screen.print(_summary(metrics, folder), soft_wrap=True)
     return 0
 
 
@@ -125,6 +125,13 @@ def data_path(benchmark: str, data: Path | None) -> str | None:
     if place is not None and (kind in PATHS or Path(place).is_dir()):
         data = Path(place)
     return None if data is None else str(data.expanduser().absolute())
+
+
+def require_there(paths: Iterable[str]) -> None:
+    """That images are where somebody says, told before anything is made."""
+    for path in paths:
+        if not Path(path).exists():
+            raise SettingError(f"there is no {path}; name the folder or archive with the images.")
 
 
 def with_digest(settings: RunSettings) -> RunSettings:

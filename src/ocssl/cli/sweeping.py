@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ocssl.cli.app import FAILED, app, console
-from ocssl.cli.options import Count, Data, Quiet, Ray, Switch, Threads, Track
-from ocssl.cli.starting import data_path, with_digest
+from ocssl.cli.options import Count, Data, Device, Parts, Quiet, Ray, Switch, Threads, Track
+from ocssl.cli.starting import data_path, require_there, with_digest
 from ocssl.errors import SettingError
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def sweep(
     workers: Count = 0,
     threads: Threads = 1,
     ray: Ray = None,
+    device: Device = "cpu",
     data: Data = None,
+    parts: Parts = None,
     track: Track = None,
     dry_run: Switch = False,
     quiet: Quiet = False,
@@ -48,19 +51,29 @@ def sweep(
     dry_run
         List the runs and make nothing.
     """
+    from ocssl.parts import load_parts
+    from ocssl.runs.pool import runner
     from ocssl.runs.sweep import plan, read_spec
+    from ocssl.runs.tracking import require_libraries
     from ocssl.settings import whole
 
     whole("--workers", workers, 0, 4096)
     whole("--threads", threads, 1, 1024)
+    load_parts(parts)
     wanted = _placed(read_spec(spec), data)
+    if ray is None:  # else they lie on the cluster's nodes
+        require_there(wanted.data.values())
+    require_libraries(track or ())
     folder = out or wanted.out or Path("runs") / spec.stem
     runs = [replace(run, settings=with_digest(run.settings)) for run in plan(wanted)]
     screen = console()
     if dry_run:
         _list(runs, folder, screen)
         return 0
-    return _go(runs, folder, screen, workers, threads, ray, track or [], quiet)
+    options = [word for name in track or () for word in ("--track", name)]
+    options += ["--parts", str(parts.absolute())] if parts else []
+    with runner(ray, threads, device) as run_all:
+        return _go(runs, folder, screen, partial(run_all, workers=workers, options=options), quiet)
 
 
 def _placed(spec: Spec, data: Path | None) -> Spec:
@@ -92,44 +105,29 @@ def _list(runs: list[Planned], out: Path, screen: Console) -> None:
         known = "steps unknown" if steps is None else f"{steps:,} steps"
         point = " ".join(f"{key}={value}" for key, value in run.point.items())
         line = f"{run.name:<{width}}  {known:>14}  {state:<8}  {point}".rstrip()
-        screen.print(line, highlight=False, soft_wrap=True, markup=False)
-    screen.print(f"{len(runs)} runs, {total:,} steps where they are known; in {out}", highlight=False, soft_wrap=True)
+        screen.print(line, soft_wrap=True)
+    screen.print(f"{len(runs)} runs, {total:,} steps where they are known; in {out}", soft_wrap=True)
 
 
-def _go(
-    runs: list[Planned],
-    out: Path,
-    screen: Console,
-    workers: int,
-    threads: int,
-    ray: str | None,
-    track: Sequence[str],
-    quiet: bool,
-) -> int:
-    from ocssl.runs.pool import runner
+def _go(runs: list[Planned], out: Path, screen: Console, run_all: Callable[..., dict[str, str]], quiet: bool) -> int:
     from ocssl.runs.progress import Bars
     from ocssl.runs.stop import stop_on_signals
     from ocssl.runs.sweep_folder import prepare, results, table, write_csv
-    from ocssl.runs.tracking import require_libraries
 
-    require_libraries(track)
-    options = [word for name in track for word in ("--track", name)]
-    with stop_on_signals() as stop, Bars(screen, quiet) as bars, runner(ray, threads) as run_all:
+    with stop_on_signals() as stop, Bars(screen, quiet) as bars:
         folders = prepare(out, runs)
-        failures = run_all(folders, bars, stop, workers=workers, threads=threads, options=options)
+        failures = run_all(folders, bars, stop)
     metrics = results(folders)
     place = write_csv(out, runs, metrics, failures)
     if metrics:
-        screen.print("accuracy, per cent: mean ± standard deviation over seeds", highlight=False, soft_wrap=True)
+        screen.print("accuracy, per cent: mean ± standard deviation over seeds", soft_wrap=True)
         screen.print(table(runs, metrics))
     for name, reason in failures.items():
-        screen.print(f"failed: {name}: {reason}", highlight=False, soft_wrap=True, markup=False)
-    screen.print(
-        f"{len(metrics)} of {len(runs)} runs are finished; all numbers: {place}", highlight=False, soft_wrap=True
-    )
+        screen.print(f"failed: {name}: {reason}", soft_wrap=True)
+    screen.print(f"{len(metrics)} of {len(runs)} runs are finished; all numbers: {place}", soft_wrap=True)
     if stop:
-        screen.print("stopped and saved; the same command goes on", highlight=False)
+        screen.print("stopped and saved; the same command goes on")
         return 128 + (stop.signal or 0)
     if metrics:
-        screen.print(f"report: ocssl report {out} -o report.html", highlight=False, soft_wrap=True)
+        screen.print(f"report: ocssl report {out} -o report.html", soft_wrap=True)
     return FAILED if failures else 0

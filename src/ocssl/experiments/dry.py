@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ocssl.cost import Estimate, Images, Machine, estimate
 from ocssl.cost.images import PUBLISHED
-from ocssl.experiments.plan import Plan, Planned, runs_of
+from ocssl.experiments.plan import Plan, Planned, of_rows, runs_of
 from ocssl.experiments.scale import PRETRAIN, Scale
 from ocssl.experiments.tables import Table, title_of
 from ocssl.pictures.pictures import Report, silent
@@ -31,14 +31,16 @@ class Costed:
     cost: Estimate
 
 
-def cost_of(plans: Sequence[Plan], scale: Scale, machine: Machine, report: Report = silent) -> list[Costed]:
-    """The cost of every group of runs, plan by plan."""
+def cost_of(
+    plans: Sequence[Plan], scale: Scale, machine: Machine, report: Report = silent, only: Sequence[str] = ()
+) -> list[Costed]:
+    """The cost of every group of runs, plan by plan; of all rows or of some."""
     known: set[str] = set()
     found: list[Costed] = []
     total = sum(len(plan.rows) * len([*plan.points()]) * len(scale.benchmarks(plan.benchmarks)) for plan in plans)
     for plan in plans:
         groups: dict[tuple[str, str, str], list[Planned]] = {}
-        for run in runs_of(plan, scale):
+        for run in of_rows(runs_of(plan, scale), only):
             groups.setdefault((run.row, repr(run.point), run.benchmark), []).append(run)
         for runs in groups.values():
             report("counting the work of runs", len(found), total)
@@ -95,8 +97,8 @@ def dry_table(costs: Sequence[Costed], scale: Scale, machine: Machine) -> Table:
     how = "measured rates" if machine.measured else "an assumed utilisation of its data sheet"
     note = (
         f"{scale.note} {total} runs in all, {flops:.2e} FLOP, {_hours(seconds)} one after another on {machine.name} "
-        f"(estimate from {how}; reading and decoding images and what figures 12 to "
-        "15 and 20 look back at are not counted)."
+        f"(estimate from {how}; reading and decoding images and what figures 3, "
+        "10 to 15 and 20 look back at are not counted)."
     )
     if guessed := sorted({key for costed in costs for key in costed.plan.guessed}):
         note += f" Values that the paper shows on an axis only, and so are guesses: {', '.join(guessed)}."

@@ -84,10 +84,16 @@ def _against(show: dict[str, Any], groups: Sequence[Group], _: Diagnoses) -> Ite
         yield Panel(groups[0].benchmark, show["x"], AXES[measure], lines)
 
 
-def _curves(show: dict[str, Any], groups: Sequence[Group], _: Diagnoses) -> Iterator[Panel]:
-    """Measures along the stream."""
+def _curves(show: dict[str, Any], groups: Sequence[Group], diagnoses: Diagnoses) -> Iterator[Panel]:
+    """Measures along the stream; Deviation and Overlap are those of stream images, looked back at."""
+
+    def course(result: Result, measure: str) -> tuple[Values, Values]:
+        if measure in ("deviation", "overlap"):
+            return _looked(diagnoses(result), lambda row: row["stream"][measure])
+        return result.course(measure)
+
     for measure in show["measures"]:
-        lines = [Line(_name(g), *g.course(lambda result: result.course(measure))) for g in groups]  # noqa: B023
+        lines = [Line(_name(g), *g.course(lambda result: course(result, measure))) for g in groups]  # noqa: B023
         yield Panel(groups[0].benchmark, STREAM, AXES[measure], lines)
 
 

@@ -8,7 +8,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -18,7 +18,6 @@ from ocssl.runs.config import RunSettings
 
 ALL = "all"
 FORMAT = 1  # of addresses: raised when the same settings come to mean another result
-RECORD_ONLY = ("data", "checkpoint")  # settings that change no result
 
 
 @dataclass(frozen=True)
@@ -78,19 +77,20 @@ def plan_names() -> list[str]:
 
 
 def chosen(words: Sequence[str], only: Sequence[str] = ()) -> list[Plan]:
-    """The plans that a user named, `all` is every one; with `only` just these rows, and those that they start from."""
+    """The plans that a user named, `all` is every one; with `only` those that have one of these rows."""
     names = plan_names() if ALL in words else list(dict.fromkeys(words))
     plans = [read_plan(name) for name in names]
     known = list(dict.fromkeys(row.name for plan in plans for row in plan.rows))
     for name in only:
         if name not in known:
             raise unknown("row", name, known)
-    return [replace(plan, rows=_rows(plan, only)) for plan in plans] if only else plans
+    return [plan for plan in plans if not only or any(row.name in only for row in plan.rows)]
 
 
-def _rows(plan: Plan, only: Sequence[str]) -> list[Row]:
-    roots = {row.init for row in plan.rows if row.name in only}
-    return [row for row in plan.rows if row.name in only or row.name in roots]
+def of_rows(runs: Sequence[Planned], only: Sequence[str]) -> list[Planned]:
+    """The runs of these rows, and those that they start from; without rows all."""
+    roots = {run.parent.address for run in runs if run.parent and run.row in only}
+    return [run for run in runs if not only or run.row in only or run.address in roots]
 
 
 def read_plan(name: str) -> Plan:
@@ -119,6 +119,5 @@ def runs_of(plan: Plan, scale: Scale) -> list[Planned]:
 
 def address_of(settings: RunSettings, parent: str | None = None) -> str:
     """A name for all that decides a run's result: the same for the same settings, wherever its data lie."""
-    told = settings.model_dump(mode="json", exclude=set(RECORD_ONLY))
-    told["init"] = {"parts": settings.init.parts, "from": parent}
+    told = settings.result() | {"init": {"parts": settings.init.parts, "from": parent}}
     return hashlib.sha256(json.dumps([FORMAT, told], sort_keys=True).encode()).hexdigest()

@@ -12,7 +12,7 @@ from rich.console import Console
 from ocssl.errors import OcsslError, RunFolderError
 from ocssl.experiments.drawing import draw, numbers, table_of
 from ocssl.experiments.panels import panels_of
-from ocssl.experiments.plan import Plan, runs_of
+from ocssl.experiments.plan import Plan, of_rows, runs_of
 from ocssl.experiments.results import Group, Result, gather
 from ocssl.experiments.scale import Scale
 from ocssl.experiments.shelf import Shelf
@@ -25,19 +25,29 @@ from ocssl.runs.stop import Stop, Stopped
 
 DIAGNOSES = "diagnoses"
 VIEWS = 20
+LOOKED = {"position", "experience", "stream", "memory", "test", "times"}  # what a look has at least
 
 
 def reproduce(
-    plans: Sequence[Plan], scale: Scale, shelf: Shelf, console: Console, stop: Stop, workers: int, threads: int
+    plans: Sequence[Plan],
+    scale: Scale,
+    shelf: Shelf,
+    console: Console,
+    stop: Stop,
+    workers: int = 0,
+    only: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Run and show plans; returns what failed. What is asked to stop is continued by the same call."""
+    """Run plans, of all rows or of some, and show what is there; returns what failed.
+
+    What is asked to stop is continued by the same call.
+    """
     wanted = [(plan, runs_of(plan, scale)) for plan in plans]
     shelf.make()
     failures: dict[str, str] = {}
     for alone in (False, True):  # where time is measured, nothing else runs
-        runs = [run for plan, runs in wanted if plan.alone == alone for run in runs]
+        runs = [run for plan, runs in wanted if plan.alone == alone for run in of_rows(runs, only)]
         with Bars(console) as bars:
-            failures |= shelf.open(runs, bars, stop, 1 if alone else workers, threads)
+            failures |= shelf.open(runs, bars, stop, 1 if alone else workers)
         if stop:
             return failures
     looks = _Looks(shelf, scale, console, workers, stop)
@@ -60,19 +70,19 @@ def _show(plan: Plan, scale: Scale, groups: Sequence[Group], looks: _Looks, cons
         path = looks.shelf.out / (plan.name if len(plan.show) == 1 else f"{plan.name}-{number}")
         if show["kind"] in ("table", "time", "rules"):
             table = _table(plan, scale, groups, show)
-            console.print(table.screen())
+            table.show(console)
             for suffix, text in ((".md", table.markdown()), (".tex", table.latex()), (".csv", table.csv())):
                 written.append(path.with_suffix(suffix))
                 write_out(written[-1], text.encode())
             continue
         panels = panels_of(plan, show, groups, looks)
         for panel in panels:
-            console.print(table_of(panel, title, scale.note).screen())
+            table_of(panel, title, scale.note).show(console)
         if panels:
             written += draw(panels, f"{title}. {scale.note}" if scale.benchmark else title, path)
             written.append(path.with_suffix(".csv"))
             write_out(written[-1], numbers(panels).encode())
-    console.print(f"written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)
+    console.print(f"written: {', '.join(map(str, written))}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _table(plan: Plan, scale: Scale, groups: Sequence[Group], show: dict[str, Any]) -> Table:
@@ -100,7 +110,7 @@ class _Looks:
                 self.scale.diagnosed,
                 VIEWS,
                 times=True,
-                data=None,  # the run folder says where its images lie
+                data=self._images(result),
                 workers=self.workers,
                 bars=Bars(self.console),
                 device=self.shelf.device,
@@ -110,5 +120,13 @@ class _Looks:
         try:
             rows: list[dict[str, Any]] = json.loads(path.read_bytes())
         except (OSError, ValueError):
-            raise RunFolderError(f"{path} is damaged; remove it, and it is made again.") from None
+            rows = []
+        known = isinstance(rows, list) and all(isinstance(row, dict) and row.keys() >= LOOKED for row in rows)
+        if not known or not rows:
+            raise RunFolderError(f"{path} is damaged; remove it, and it is made again.")
         return rows
+
+    def _images(self, result: Result) -> Path | None:
+        """Where the images of a run lie by now; else its folder says where they lay."""
+        known = self.shelf.reading.get(result.planned.settings.benchmark)
+        return Path(known.path) if known and known.path else None

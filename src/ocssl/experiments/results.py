@@ -28,12 +28,11 @@ class Result:
     metrics: Mapping[str, Any]
 
     def course(self, measure: str) -> tuple[Values, Values]:
-        """A measure along the stream: shares of it in per cent, and values."""
+        """Accuracy or loss along the stream: shares of it in per cent, and values."""
         total = self.metrics["positions"][-1]
         if measure == "loss":
             return self._loss(total)
-        name = {"accuracy": "accuracies", "deviation": "deviations", "overlap": "overlaps"}[measure]
-        return [100 * position / total for position in self.metrics["positions"]], list(self.metrics[name])
+        return [100 * position / total for position in self.metrics["positions"]], list(self.metrics["accuracies"])
 
     def _loss(self, total: int) -> tuple[Values, Values]:
         windows: dict[int, list[float]] = {}

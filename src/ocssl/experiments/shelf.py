@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ocssl import checkpoint
 from ocssl.errors import OcsslError, RunFolderError
 from ocssl.experiments.plan import Planned
-from ocssl.runs.config import RunSettings, read_settings, to_toml
-from ocssl.runs.folder import SETTINGS, create, finished, only_one
+from ocssl.runs.config import RunSettings
+from ocssl.runs.folder import finished, place
 from ocssl.runs.initial import digest, read_weights
 from ocssl.runs.pool import run_all
 from ocssl.runs.progress import Bars
@@ -46,7 +45,7 @@ class Shelf:
         """The folders of runs by their addresses."""
         return {run.address: self.folder(run) for run in runs}
 
-    def open(self, runs: Iterable[Planned], bars: Bars, stop: Stop, workers: int, threads: int) -> dict[str, str]:
+    def open(self, runs: Iterable[Planned], bars: Bars, stop: Stop, workers: int) -> dict[str, str]:
         """Bring all runs to their end, those that others start from first; returns what failed."""
         failures: dict[str, str] = {}
         waves: dict[int, dict[str, Planned]] = {}
@@ -61,22 +60,13 @@ class Shelf:
                     ready[run.folder] = self._prepare(run)
                 except OcsslError as error:
                     failures[run.folder] = str(error)
-            options = ["--device", self.device]
-            failures |= self.run_all(ready, bars, stop, workers=workers, threads=threads, options=options)
+            failures |= self.run_all(ready, bars, stop, workers=workers)
         return failures
 
     def _prepare(self, run: Planned) -> Path:
         """The folder of a run, made where there is none; one that is there must hold this run."""
-        folder, settings = self.folder(run), self._here(run)
-        if not (folder / SETTINGS).exists():
-            create(folder, settings)
-            return folder
-        found = read_settings(folder / SETTINGS)
-        if _result(found) != _result(settings):
-            raise RunFolderError(f"{folder} holds another run than its name says; move it away.")
-        if found != settings and finished(folder) is None:  # its images have been moved
-            with only_one(folder):  # the file is what a process that is still there holds on to
-                checkpoint.replace_file(folder / SETTINGS, to_toml(settings).encode())
+        folder = self.folder(run)
+        place(folder, self._here(run))
         return folder
 
     def _here(self, run: Planned) -> RunSettings:
@@ -93,10 +83,3 @@ class Shelf:
 
 def _generation(run: Planned) -> int:
     return 0 if run.parent is None else 1 + _generation(run.parent)
-
-
-def _result(settings: RunSettings) -> dict[str, Any]:
-    """What decides a run's result."""
-    told = settings.model_dump(mode="json", exclude={"data", "checkpoint"})
-    told["init"].pop("path")
-    return told

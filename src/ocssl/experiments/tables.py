@@ -18,12 +18,14 @@ from ocssl.experiments.scale import Scale
 from ocssl.texts import latex, latex_row, markdown_row
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table as RichTable
 
 NAMES = {"cifar100": "CIFAR-100", "imagenet100": "ImageNet-100", "clear100": "CLEAR100", "inat": "iNaturalist"}
 MEASURES = {"final": "Final", "average": "Average", "seconds": "s"}
 ACCURACIES = ("final", "average")
 NOTHING = "-"
+WIDEST = 1000  # columns; no table is as wide
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,17 @@ class Table:
     headings: list[str]
     rows: list[list[str]]
     paired: bool = False  # columns under one heading are one on the screen
+
+    def show(self, console: Console) -> None:
+        """Print the table, or where it is too wide for the screen every row as a line that says all of it."""
+        table = self.screen()
+        if console.measure(table, options=console.options.update(width=WIDEST)).maximum <= console.width:
+            console.print(table)
+            return
+        heads = [f"{group} {heading}".strip() for group, heading in self._heads()]
+        lines = ["; ".join(f"{h} {cell}".strip() for h, cell in zip(heads, row, strict=True)) for row in self.rows]
+        for line in (self.title, *lines, self.note):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def screen(self) -> RichTable:
         from rich.table import Table as RichTable

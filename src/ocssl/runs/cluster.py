@@ -19,7 +19,7 @@ from typing import Any
 from ocssl import __version__
 from ocssl.errors import OcsslError, SettingError
 from ocssl.runs.config import read_settings
-from ocssl.runs.folder import EVENTS, SETTINGS, only_one
+from ocssl.runs.folder import EVENTS, IN_USE, SETTINGS, only_one
 from ocssl.runs.node import attend
 from ocssl.runs.parcels import Files, News, pack, receive
 from ocssl.runs.pool import Board, finished_quietly
@@ -42,8 +42,10 @@ def _ray() -> Any:
 
 
 @contextmanager
-def cluster(address: str, threads: int = 1) -> Iterator[None]:
+def cluster(address: str, threads: int = 1, device: str = "cpu") -> Iterator[None]:
     """A connection to a Ray cluster: an address, `auto` for the one running here, `local` for one of our own."""
+    if address.startswith("ray://"):
+        raise SettingError(f"{address} is Ray's client, which cannot follow runs; say --ray auto on one of its nodes.")
     ray = _ray()
     own = {"include_dashboard": False} if address == "local" else {}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -56,16 +58,19 @@ def cluster(address: str, threads: int = 1) -> Iterator[None]:
         for number, handler in handlers.items():  # Ray puts its own there
             signal.signal(number, handler)
     try:
-        if not _places(threads):
-            raise SettingError(f"no node of the Ray cluster has the {threads} cores that --threads asks for.")
+        if not _places(threads, device):
+            gpu = " and the GPU" if device == "cuda" else ""
+            raise SettingError(f"no node of the Ray cluster has the {threads} cores{gpu} that a run asks for.")
         yield
     finally:
         ray.shutdown()
 
 
-def _places(threads: int) -> int:
+def _places(threads: int, device: str) -> int:
     """How many runs find room on the nodes that are there."""
-    return sum(int(node["Resources"].get("CPU", 0) // threads) for node in _ray().nodes() if node["Alive"])
+    there = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
+    rooms = [(node.get("CPU", 0) // threads, node.get("GPU", 0)) for node in there]
+    return sum(int(min(cores, gpus) if device == "cuda" else cores) for cores, gpus in rooms)
 
 
 def run_on_cluster(
@@ -75,11 +80,12 @@ def run_on_cluster(
     *,
     workers: int = 0,
     threads: int = 1,
+    device: str = "cpu",
     options: Sequence[str] = (),
     received: Callable[[str, str, News], None] | None = None,
 ) -> dict[str, str]:
     """As `run_all`, on the cluster that this process is connected to; `received` is told name, node and news."""
-    driver = _Driver(folders, bars, threads, options, received)
+    driver = _Driver(folders, bars, threads, device, options, received)
     try:
         while driver.running or (driver.board.waiting and not stop):
             if stop:
@@ -111,18 +117,23 @@ class _Driver:
         folders: Mapping[str, Path],
         bars: Bars,
         threads: int,
+        device: str,
         options: Sequence[str],
         received: Callable[[str, str, News], None] | None,
     ) -> None:
-        self.ray, self.folders, self.bars, self.threads, self.options = _ray(), folders, bars, threads, list(options)
-        self.received = received
+        self.ray, self.folders, self.bars, self.threads, self.device = _ray(), folders, bars, threads, device
+        self.options, self.received = ["--device", device, *options], received
         self.board = Board(folders, bars)
         self.running: dict[Any, _Task] = {}  # by the stream of their messages
         self.losses: dict[str, int] = {}
         self.asked = False
         self.switch = self._make_switch()
         as_task = self.ray.remote(
-            num_cpus=threads, max_retries=0, num_returns="streaming", _generator_backpressure_num_objects=2
+            num_cpus=threads,
+            num_gpus=int(device == "cuda"),  # Ray shows a task no other
+            max_retries=0,
+            num_returns="streaming",
+            _generator_backpressure_num_objects=2,
         )
         self.task = as_task(_attend)
 
@@ -149,7 +160,8 @@ class _Driver:
 
     def start_more(self, workers: int) -> None:
         """Hand out as many runs as there is room for: each with what is there of it."""
-        while len(self.running) < (workers or max(1, _places(self.threads))) and (name := self.board.take()):
+        most = workers or max(1, _places(self.threads, self.device))
+        while len(self.running) < most and (name := self.board.take()):
             folder = self.folders[name]
             with ExitStack() as lock:
                 try:
@@ -157,7 +169,10 @@ class _Driver:
                     lock.enter_context(only_one(folder))
                     parcel = pack(folder)
                 except (OcsslError, OSError) as error:
-                    self.board.end(name, str(error))
+                    if str(error).startswith(IN_USE):  # since we looked
+                        self.board.back(name)
+                    else:
+                        self.board.end(name, str(error))
                     continue
                 messages = self.task.remote(name, parcel, self.threads, self.options, __version__, self.switch)
                 self.running[messages] = _Task(name, folder, keep, lock.pop_all(), Diary(folder / EVENTS))

@@ -49,6 +49,12 @@ class RunSettings(LearnerSettings):
         """The part that a learner may know."""
         return LearnerSettings(**{name: getattr(self, name) for name in LearnerSettings.model_fields})
 
+    def result(self) -> dict[str, Any]:
+        """What decides a run's result: not where files lie, nor how often it is saved."""
+        told = self.model_dump(mode="json", exclude={"data", "checkpoint"})
+        told["init"].pop("path")
+        return told
+
     def reading(self, moved: Path | None = None) -> DataSettings:
         """Where the images lie, or have been moved to, and how they are read."""
         return self.data if moved is None else self.data.model_copy(update={"path": str(moved.absolute())})

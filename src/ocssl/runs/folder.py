@@ -9,11 +9,15 @@ from typing import IO, Any
 
 from ocssl import checkpoint
 from ocssl.errors import RunFolderError
-from ocssl.runs.config import RunSettings, to_toml
+from ocssl.runs.config import RunSettings, read_settings, to_toml
+from ocssl.settings import flatten
 
 SETTINGS, EVENTS, METRICS, CHECKPOINTS = "run.toml", "events.jsonl", "metrics.json", "checkpoints"
 SNAPSHOTS = "snapshots"
-METRIC_NAMES = {"method", "benchmark", "seed", "final_accuracy", "average_accuracy", "positions"}  # at least
+METRIC_NAMES = {"method", "benchmark", "seed", "steps", "seconds"}  # at least, beside these:
+NUMBERS = ("start_accuracy", "final_accuracy", "average_accuracy")
+COURSES = ("positions", "accuracies", "deviations", "overlaps")  # as long as there were evaluations
+IN_USE = "another process is running in"
 
 
 def create(folder: Path, settings: RunSettings) -> None:
@@ -26,12 +30,33 @@ def create(folder: Path, settings: RunSettings) -> None:
         raise RunFolderError(f"cannot write to {folder}: {error.strerror}.") from None
 
 
+def place(folder: Path, settings: RunSettings) -> None:
+    """Make a run folder, or see that the one which is there holds this run; its images may lie elsewhere by now."""
+    if not (folder / SETTINGS).exists():
+        try:
+            create(folder, settings)
+        except RunFolderError:
+            if not (folder / SETTINGS).exists():  # else another process has just made it
+                raise
+    found = read_settings(folder / SETTINGS)
+    here, wanted = dict(flatten(found.result())), dict(flatten(settings.result()))
+    for key in sorted(here.keys() | wanted.keys()):
+        if here.get(key) != wanted.get(key):
+            raise RunFolderError(
+                f"{folder} holds another run: its {key} is {here.get(key)!r}, and {wanted.get(key)!r} is asked for; "
+                "move it away, or name another folder with --out."
+            )
+    if found != settings and finished(folder) is None:
+        with only_one(folder):  # the file is what a process that is still there holds on to
+            write_out(folder / SETTINGS, to_toml(settings).encode())
+
+
 def _refuse_used(folder: Path) -> None:
     if (folder / SETTINGS).exists():
         how = "see its metrics.json" if (folder / METRICS).exists() else f"continue it with: ocssl resume {folder}"
         raise RunFolderError(f"{folder} already holds a run ({how}); name another folder with --out.")
-    half = checkpoint.half_of(folder / SETTINGS)  # of a process that was killed while it made this folder
-    if folder.exists() and (not folder.is_dir() or any(path != half for path in folder.iterdir())):
+    halves = checkpoint.halves_of(folder / SETTINGS)  # of processes that were killed while they made this folder
+    if folder.exists() and (not folder.is_dir() or any(path not in halves for path in folder.iterdir())):
         raise RunFolderError(f"{folder} is not empty and not a run; name another folder with --out.")
 
 
@@ -52,9 +77,20 @@ def finished(folder: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError):
         raise RunFolderError(f"{folder / METRICS} is damaged: it is not JSON.") from None
-    if not isinstance(found, dict) or not found.keys() >= METRIC_NAMES:
+    if not isinstance(found, dict) or not found.keys() >= METRIC_NAMES or not _numbers(found):
         raise RunFolderError(f"{folder / METRICS} is damaged: it holds no metrics of a run.")
     return found
+
+
+def _numbers(metrics: dict[str, Any]) -> bool:
+    """Whether metrics have the numbers that are drawn from them; some may not have been measured."""
+    courses = [metrics[name] for name in COURSES if isinstance(metrics.get(name), list)]
+    if len(courses) < len(COURSES) or len({len(course) for course in courses}) > 1:
+        return False
+    positions = [place for place in metrics["positions"] if isinstance(place, int) and place > 0]
+    numbers = [metrics.get(name) for name in NUMBERS] + [number for course in courses for number in course]
+    known = all(number is None or isinstance(number, int | float) for number in numbers)
+    return known and 0 < len(positions) == len(metrics["positions"])
 
 
 def whole_checkpoints(folder: Path, kind: str = CHECKPOINTS) -> list[Path]:
@@ -74,7 +110,7 @@ class only_one:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.file.close()
-            raise RunFolderError(f"another process is running in {self.folder}.") from None
+            raise RunFolderError(f"{IN_USE} {self.folder}.") from None
 
     def __exit__(self, *exception: object) -> None:
         self.file.close()

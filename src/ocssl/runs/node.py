@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -27,7 +28,8 @@ def attend(
     if version != __version__:
         yield None, True, f"{socket.gethostname()} has ocssl {__version__}, and this is {version}; install the same."
         return
-    scratch = Path(tempfile.mkdtemp(prefix="ocssl-", dir=os.environ.get(SCRATCH)))
+    _clear_away(Path(os.environ.get(SCRATCH) or tempfile.gettempdir()))
+    scratch = Path(tempfile.mkdtemp(prefix=f"{_mine()}{os.getpid()}-", dir=os.environ.get(SCRATCH)))
     worker: Worker | None = None
     try:
         folder = scratch / name
@@ -55,6 +57,29 @@ def attend(
         if worker is not None:
             worker.end()
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _mine() -> str:
+    """How the folders of this machine's runs begin; a process number follows."""
+    return f"ocssl-{re.sub(r'[^A-Za-z0-9]+', '', socket.gethostname())}-"
+
+
+def _clear_away(place: Path) -> None:
+    """Remove what processes of this machine have left that were killed."""
+    for folder in place.glob(f"{_mine()}*-*"):
+        number = folder.name.removeprefix(_mine()).partition("-")[0]
+        if number.isdecimal() and not _alive(int(number)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def _missing(folder: Path) -> str | None:

@@ -112,9 +112,16 @@ class Reporter:
     def _checkpoint(self) -> dict[str, bytes]:
         try:
             newest = max(whole_checkpoints(self.folder), default=None)
-            return {} if newest is None else self._new(iter(_state(self.folder, newest).items()), whole=True)
+            if newest is None or self._known(newest / checkpoint.MANIFEST):
+                return {}
+            return self._new(iter(_state(self.folder, newest).items()), whole=True)
         except FileNotFoundError:  # taken away while we looked: there is a newer one
             return {}
+
+    def _known(self, path: Path) -> bool:
+        """Whether a file was sent as it is now; a checkpoint's manifest speaks for its tensors, which are large."""
+        name = str(PurePosixPath(path.relative_to(self.folder)))
+        return name in self._sent and self._sent[name] == _digest(path.read_bytes())
 
     def _small(self) -> Iterator[tuple[str, bytes]]:
         for state in whole_checkpoints(self.folder, SNAPSHOTS):
@@ -141,7 +148,7 @@ class Reporter:
 
 def receive(news: News, folder: Path, keep: int) -> None:
     """Bring a run folder up to date; killed in between, it is one that can be gone on with."""
-    _require_safe(news.files)
+    _require_safe(news.files | {EVENTS: news.diary})
     if news.diary:
         path = folder / EVENTS
         with open(path, "r+b" if path.exists() else "w+b") as file:

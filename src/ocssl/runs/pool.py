@@ -6,17 +6,27 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ocssl.errors import OcsslError
-from ocssl.runs.folder import finished, only_one
+from ocssl.runs.folder import IN_USE, finished, only_one
 from ocssl.runs.progress import Bars
 from ocssl.runs.stop import Stop
-from ocssl.runs.worker import Worker
+from ocssl.runs.worker import VISIBLE, Worker
 
 POLL = 0.2  # seconds between two looks at the diaries
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker may compute."""
+
+    cores: list[int]
+    gpu: str | None = None
 
 
 def run_all(
@@ -26,25 +36,26 @@ def run_all(
     *,
     workers: int = 0,
     threads: int = 1,
+    device: str = "cpu",
     options: Sequence[str] = (),
     shared: bool = False,
 ) -> dict[str, str]:
     """Start or continue the runs of named folders, at most `workers` at a time, each with `threads` threads.
 
-    0 workers: as many as the cores allow. Returns the failures, a sentence each; a run that fails does not end the
-    others. When `stop` was asked, those that run are stopped and saved, and it returns. Runs that are finished
-    already are passed over. `options` are further words of `ocssl resume`; `shared`: that workers share cores is meant
-    so, and not worth a warning.
+    0 workers: as many as the cores allow, or as there are GPUs, which are dealt out in turn. Returns the failures, a
+    sentence each; a run that fails does not end the others. When `stop` was asked, those that run are stopped and
+    saved, and it returns. Runs that are finished already are passed over. `options` are further words of
+    `ocssl resume`; `shared`: that workers share cores is meant so, and not worth a warning.
     """
     board = Board(folders, bars)
     if not board.waiting:
         return board.failures
-    cores = _cores()
-    at_once = min(workers or max(1, len(cores) // threads), len(board.waiting))
+    cores, gpus = _cores(), _gpus() if device == "cuda" else []
+    at_once = min(workers or len(gpus) or max(1, len(cores) // threads), len(board.waiting))
     if at_once * threads > len(cores) and not shared:
         bars.warn(f"{at_once} workers with {threads} threads each share {len(cores)} cores: they wait for one another.")
-    free = deal(cores, at_once, threads)
-    running: dict[str, tuple[Worker, list[int]]] = {}
+    free = [Place(own, gpus[i % len(gpus)] if gpus else None) for i, own in enumerate(deal(cores, at_once, threads))]
+    running: dict[str, tuple[Worker, Place]] = {}
     asked = False
     try:
         while running or (board.waiting and not stop):
@@ -54,7 +65,8 @@ def run_all(
                 asked = True
             while not asked and free and (name := board.take()):
                 place = free.pop(0)
-                running[name] = Worker(folders[name], threads, place, options), place
+                words = ["--device", device, *options]
+                running[name] = Worker(folders[name], threads, place.cores, words, place.gpu), place
             time.sleep(POLL)
             ended = [name for name, (worker, _) in running.items() if not worker.running]
             for name, (worker, _) in running.items():
@@ -63,7 +75,11 @@ def run_all(
             for name in ended:
                 worker, place = running.pop(name)
                 free.append(place)
-                board.end(name, worker.failure(asked), stopped=asked and not finished_quietly(folders[name]))
+                failure = worker.failure(asked)
+                if failure and failure.startswith(IN_USE):  # since we looked
+                    board.back(name)
+                else:
+                    board.end(name, failure, stopped=asked and not finished_quietly(folders[name]))
                 worker.end()
     finally:
         for worker, _ in running.values():
@@ -74,15 +90,27 @@ def run_all(
 
 
 @contextmanager
-def runner(ray: str | None, threads: int) -> Iterator[Callable[..., dict[str, str]]]:
-    """`run_all` for this machine, or its like on a Ray cluster, which is reached before anything is made."""
+def runner(ray: str | None, threads: int, device: str = "cpu") -> Iterator[Callable[..., dict[str, str]]]:
+    """`run_all` for this machine, or its like on a Ray cluster; what cannot work is told before anything is made."""
     if ray is None:
-        yield run_all
+        if device != "cpu":
+            from ocssl.assembly import usable_device
+
+            usable_device(device)
+        yield partial(run_all, threads=threads, device=device)
         return
     from ocssl.runs.cluster import cluster, run_on_cluster
 
-    with cluster(ray, threads):
-        yield run_on_cluster
+    with cluster(ray, threads, device):
+        yield partial(run_on_cluster, threads=threads, device=device)
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process may use, by the names under which its workers may be given them."""
+    from torch.cuda import device_count
+
+    visible = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
+    return visible or [str(number) for number in range(device_count())]
 
 
 def _cores() -> list[int]:

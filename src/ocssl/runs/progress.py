@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 if TYPE_CHECKING:
     from ocssl.evaluate.evaluation import Evaluation
@@ -24,10 +24,10 @@ class Bars:
         self.console = console
         self.quiet = quiet
         self._rich = RichProgress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             TimeRemainingColumn(),
             console=console,
             disable=quiet or not console.is_terminal,
@@ -48,7 +48,7 @@ class Bars:
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Show a run of so many minibatches, of which some were done in an earlier session."""
         if name not in self._tasks:
-            self._tasks[name] = self._rich.add_task(escape(name), state="")
+            self._tasks[name] = self._rich.add_task(name, state="")
         self._rich.update(self._tasks[name], total=total, completed=done)
 
     def end(self, name: str) -> None:
@@ -83,18 +83,18 @@ class Bars:
     def report(self, what: str, done: int, total: int) -> None:
         """Show how far a preparation has come, such as decoding images or a download."""
         if what not in self._tasks:
-            self._tasks[what] = self._rich.add_task(escape(what), state="")
+            self._tasks[what] = self._rich.add_task(what, state="")
             if not self.console.is_terminal:
                 self.say(f"{what} ({total})" if total else what)
         self._rich.update(self._tasks[what], total=total, completed=done, visible=done < total)
 
     def say(self, text: str) -> None:
         if not self.quiet:
-            self.console.print(escape(text), highlight=False, soft_wrap=True)
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:
         """A warning is shown even when quiet."""
-        self.console.print(f"[bold yellow]warning:[/] {escape(message)}", highlight=False, soft_wrap=True)
+        self.console.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
 
 
 class Progress:

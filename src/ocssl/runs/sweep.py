@@ -93,7 +93,7 @@ def _list(values: Any, what: str) -> list[Any]:
         raise SettingError(f"{what} is {values!r}: it is a list of values, as in [1, 2].")
     if any(isinstance(value, dict) for value in values):
         raise SettingError(f"{what} lists tables; list the values of one setting, as in [1, 2].")
-    texts = [_text(value) for value in values]
+    texts = [_text(int(value) if isinstance(value, float) and value.is_integer() else value) for value in values]
     twice = next((text for text, times in Counter(texts).items() if times > 1), None)
     if twice is not None:
         raise SettingError(f"{what} lists {twice} twice.")

@@ -11,11 +11,9 @@ from typing import Any
 
 from rich.table import Table
 
-from ocssl.errors import OcsslError, RunFolderError, SettingError
-from ocssl.runs.config import read_settings
-from ocssl.runs.folder import SETTINGS, create, finished, write_out
+from ocssl.errors import OcsslError, SettingError
+from ocssl.runs.folder import SETTINGS, finished, place, write_out
 from ocssl.runs.sweep import Planned
-from ocssl.settings import flatten
 
 CSV = "sweep.csv"
 NUMBERS = ("start_accuracy", "final_accuracy", "average_accuracy", "steps", "seconds")
@@ -24,22 +22,8 @@ NUMBERS = ("start_accuracy", "final_accuracy", "average_accuracy", "steps", "sec
 def prepare(out: Path, runs: Sequence[Planned]) -> dict[str, Path]:
     """The folders of a sweep's runs by name, made where they are missing; one that holds another run is refused."""
     folders = {run.name: out / run.name for run in runs}
-    missing = []
-    for run in runs:
-        folder = folders[run.name]
-        if not (folder / SETTINGS).exists():
-            missing.append(run)
-            continue
-        found = dict(flatten(read_settings(folder / SETTINGS).model_dump()))
-        wanted = dict(flatten(run.settings.model_dump()))
-        for key in sorted(found.keys() | wanted.keys()):
-            if found.get(key) != wanted.get(key):
-                raise RunFolderError(
-                    f"{folder} holds another run: its {key} is {found.get(key)!r}, and the sweep says "
-                    f"{wanted.get(key)!r}; name another folder with --out."
-                )
-    for run in missing:
-        create(folders[run.name], run.settings)
+    for run in sorted(runs, key=lambda run: not (folders[run.name] / SETTINGS).exists()):  # refused before any is made
+        place(folders[run.name], run.settings)
     return folders
 
 

@@ -19,20 +19,29 @@ from ocssl.runs.folder import EVENTS
 from ocssl.runs.stop import Stop
 
 TIED = "OCSSL_TIED"  # in the environment of a worker: its standard input ends when its parent does
+SPEAKER = "ocssl: "  # how our complaints begin; what others say may follow
 GRACE = 10.0  # seconds that an orphan has to save before it ends without
 MOST_WORDS = 2**16  # bytes of a worker's complaints that are read
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # in the environment of a process: the GPUs that it sees
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 class Worker:
     """`ocssl resume FOLDER` as a process with so many threads, on cores of its own where the system lets."""
 
-    def __init__(self, folder: Path, threads: int, cores: Collection[int] = (), options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        threads: int,
+        cores: Collection[int] = (),
+        options: Sequence[str] = (),
+        gpu: str | None = None,
+    ) -> None:
         self.diary = Diary(folder / EVENTS)
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe that nobody empties would stop the worker
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ocssl", "resume", str(folder), "--quiet", *options],
-            env={**_alone(), **dict.fromkeys(THREADS, str(threads)), TIED: "1"},
+            env={**_alone(), **dict.fromkeys(THREADS, str(threads)), TIED: "1", **({VISIBLE: gpu} if gpu else {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._words,
@@ -75,7 +84,8 @@ class Worker:
         self._words.seek(0, os.SEEK_END)
         self._words.seek(max(0, self._words.tell() - MOST_WORDS))
         lines = self._words.read().decode(errors="replace").strip().splitlines()
-        return lines[-1].removeprefix("ocssl: ") if lines else f"it ended with exit code {code} and no word."
+        own = [line.removeprefix(SPEAKER) for line in lines if line.startswith(SPEAKER)] or lines
+        return own[-1] if own else f"it ended with exit code {code} and no word."
 
 
 def _alone() -> dict[str, str]:
@@ -133,6 +143,8 @@ class Diary:
                 except ValueError:  # cut off and grown past our place since the last look
                     self.read = 0
                     return
+                if not isinstance(event, dict) or "event" not in event:
+                    continue
                 key = (event["event"], event.get("position"))
                 if key not in self.told:
                     self.told.add(key)
