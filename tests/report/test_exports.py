@@ -75,6 +75,17 @@ def test_seconds_are_grouped_by_phase(charts: dict[str, Chart]) -> None:
     assert bars["other"] == [8.5] * 2
 
 
+def test_every_evaluation_is_a_line_of_numbers(sweep: Path, tmp_path: Path) -> None:
+    write_report([sweep], tmp_path / "r.html", tables=tmp_path)
+    rows = list(csv.DictReader((tmp_path / "evaluations.csv").read_text().splitlines()))
+    evaluations = [(run, e) for run in find_runs([sweep]) for e in run.evaluations]
+    assert len(rows) == len(evaluations) == 2 * 2 * 9
+    for row, (run, e) in zip(rows, evaluations, strict=True):
+        assert (row["method"], int(row["seed"]), int(row["experience"])) == (run.method, run.seed, e.experience)
+        assert float(row["accuracy"]) == pytest.approx(e.accuracy, rel=1e-5)
+        assert float(row["overlap"]) == pytest.approx(e.overlap, rel=1e-5)
+
+
 def test_the_phase_of_decay_is_shaded_in_the_colour_of_its_method(charts: dict[str, Chart]) -> None:
     for key in ("deviation", "overlap"):
         shapes = charts[key].figure["layout"]["shapes"]
@@ -107,7 +118,7 @@ def test_all_files_are_written_by_one_call(sweep: Path, tmp_path: Path, monkeypa
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
         f"{k}.{s}" for k in KEYS for s in ("pdf", "png")
     }
-    names = {f"{k}.{s}" for k in ("methods", "comparison", "runs") for s in ("tex", "md", "csv")}
+    names = {f"{k}.{s}" for k in ("methods", "comparison", "runs", "evaluations") for s in ("tex", "md", "csv")}
     assert {path.name for path in (tmp_path / "deep" / "tables").iterdir()} == names
     rows = list(csv.DictReader((tmp_path / "deep" / "tables" / "comparison.csv").read_text().splitlines()))
     (found,) = compare(find_runs([sweep]))

@@ -220,10 +220,22 @@ def numbers_of_comparison(comparisons: Sequence[Comparison]) -> Table:
     return Table("comparison", "", headers, tuple(rows), text=(0, 1, 2, 7))
 
 
+def numbers_of_evaluations(runs: Sequence[Run]) -> Table:
+    """Every evaluation for programs: one number a cell."""
+    rows = []
+    for run in runs:
+        for e in run.evaluations:
+            cells = (run.seed, e.experience, e.seen, e.accuracy, e.deviation, e.overlap, e.online_overlap)
+            rows.append(Row((run.name, run.benchmark, *(_show(value, ".6g") for value in cells))))
+    measured = ("experience", "seen", "accuracy", "deviation", "overlap", "online_overlap")
+    return Table("evaluations", "", ("method", "benchmark", "seed", *measured), tuple(rows), text=(0, 1))
+
+
 def for_export(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> list[tuple[Table, Table]]:
     """The tables that are written to files: as readers see them, and as programs do."""
     return [
         (methods(runs), numbers_of_methods(runs)),
         (comparison(comparisons, runs), numbers_of_comparison(comparisons)),
         (each_run(runs), each_run(runs)),
+        (evaluations(runs), numbers_of_evaluations(runs)),
     ]
