@@ -1,8 +1,9 @@
-"""Cells of tables as LaTeX and Markdown print them."""
+"""Cells of tables: means over seeds, and words as LaTeX and Markdown print them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import fmean, stdev
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -14,6 +15,18 @@ LATEX = {
     "…": r"\ldots{}",
     **{sign: f"\\{sign}" for sign in "&%$#_"},
 }
+
+
+def mean_and_spread(values: Iterable[float | None]) -> str:
+    """A mean over seeds with the standard deviation, if there are several; of those that have a value.
+
+    >>> mean_and_spread([10.0, 12.0]), mean_and_spread([10.0, None]), mean_and_spread([None])
+    ('11.0 ± 1.4', '10.0', '-')
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    return f"{fmean(known):.1f}" + (f" ± {stdev(known):.1f}" if len(known) > 1 else "")
 
 
 def latex(words: str) -> str:

@@ -80,7 +80,10 @@ def reproduce(
                 bars.say("measuring this machine ...")
             rates = gpu(machine) if machine else calibrate()
             costs = cost_of(plans, size, rates, bars.report, rows)
-        dry_table(costs, size, rates).show(screen)
+        if costs:
+            dry_table(costs, size, rates).show(screen)
+        else:
+            screen.print("nothing to run: it is made from what the package says of itself.")
         return 0
     if machine:
         raise SettingError("--machine is for --dry-run: runs are made on this machine.")

@@ -12,7 +12,8 @@ from ocssl.report.compare import Comparison, Difference, ranking
 from ocssl.report.decay import together
 from ocssl.report.runs import ONLINE, Run
 from ocssl.report.series import by_series, circumstances, comparable, known, spread_over
-from ocssl.report.words import DECAYS, decay_words, health, mean_and_spread, phases
+from ocssl.report.words import DECAYS, decay_words, health, phases
+from ocssl.texts import mean_and_spread
 
 NOTHING = "-"
 

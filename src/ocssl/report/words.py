@@ -9,7 +9,8 @@ from ocssl.report.compare import OPEN, Difference, against, ranking
 from ocssl.report.decay import LEAST, Decay, find_decay, together
 from ocssl.report.records import Evaluation
 from ocssl.report.runs import Run
-from ocssl.report.series import by_series, circumstances, comparable, known, shared_seeds, spread_over
+from ocssl.report.series import by_series, circumstances, comparable, known, shared_seeds
+from ocssl.texts import mean_and_spread
 
 DECAYS, NO_DECAY, UNKNOWN_DECAY = "decays", "no decay seen", "not measured"
 TOO_FEW = f"too few evaluations to tell decay ({LEAST} are needed)"
@@ -85,18 +86,6 @@ def sureness(found: Difference | None, best: str) -> str:
     low, high = found.mean - found.half, found.mean + found.half
     range_ = f"Over {found.pairs} paired seeds the gap in average accuracy is {low:+.1f} to {high:+.1f} points (95 %)"
     return f"{range_}: the two are {OPEN}." if found.verdict == OPEN else f"{range_}: {best} is {found.verdict}."
-
-
-def mean_and_spread(values: Sequence[float]) -> str:
-    """A mean over seeds with the standard deviation, if there are several.
-
-    >>> mean_and_spread([10.0, 12.0]), mean_and_spread([10.0]), mean_and_spread([])
-    ('11.0 ± 1.4', '10.0', '-')
-    """
-    if not values:
-        return "-"
-    spread = spread_over(values)
-    return f"{fmean(values):.1f}" + (f" ± {spread:.1f}" if spread is not None else "")
 
 
 def phases(group: Sequence[Run]) -> list[Decay | None]:

@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from rich.table import Table
@@ -14,6 +13,7 @@ from rich.table import Table
 from ocssl.errors import OcsslError, SettingError
 from ocssl.runs.folder import SETTINGS, finished, place, write_out
 from ocssl.runs.sweep import Planned
+from ocssl.texts import mean_and_spread
 
 CSV = "sweep.csv"
 NUMBERS = ("start_accuracy", "final_accuracy", "average_accuracy", "steps", "seconds")
@@ -85,18 +85,6 @@ def table(runs: Sequence[Planned], metrics: Mapping[str, Mapping[str, Any]]) -> 
         row = (run.settings.method, *place, *(str(run.point.get(key, "-")) for key in keys))
         groups.setdefault(row, []).extend([metrics[run.name]] if run.name in metrics else [])
     for row, found in groups.items():
-        spread = (mean_and_deviation([m.get(key) for m in found]) for key in ("final_accuracy", "average_accuracy"))
+        spread = (mean_and_spread([m.get(key) for m in found]) for key in ("final_accuracy", "average_accuracy"))
         shown.add_row(*row, str(len(found)), *spread)
     return shown
-
-
-def mean_and_deviation(values: Sequence[float | None]) -> str:
-    """`12.3 ± 0.4`; one value alone has no deviation.
-
-    >>> mean_and_deviation([1.0, 3.0]), mean_and_deviation([2.0]), mean_and_deviation([None])
-    ('2.0 ± 1.4', '2.0', '-')
-    """
-    known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    return f"{fmean(known):.1f}" + (f" ± {stdev(known):.1f}" if len(known) > 1 else "")
