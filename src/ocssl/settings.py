@@ -58,7 +58,7 @@ class ObjectiveSettings(Section):
 class MemorySettings(Section):
     """What is kept, what is replayed, and how the statistics of a slot are measured."""
 
-    capacity: int = Field(2000, ge=0, le=2**31, description="slots; 0 turns replay off")
+    capacity: int = Field(2000, ge=0, le=2**53, description="slots; 0 turns replay off")
     keep: str = "reservoir"
     draw: str = "uniform"
     ema: Share = Field(0.5, description="weight of the old statistic at a refresh; 0 keeps only the newest value")

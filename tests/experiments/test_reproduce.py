@@ -233,6 +233,7 @@ def test_a_dry_run_of_all_has_every_run_of_the_paper(
 ) -> None:
     cost = estimate(resolve_run("solar", "synthetic", 0, {}), gpu("a100-40gb"))
     monkeypatch.setattr(dry, "estimate", lambda *_: cost)  # counting the work of all takes most of a minute
+    monkeypatch.delenv("COLUMNS", raising=False)
     words = ["reproduce", "all", "--scale", "paper", "--dry-run", "--machine", "a100-40gb"]
     assert app(words, exit_on_error=False, print_error=False, result_action="return_value") == 0
     text = capsys.readouterr().out

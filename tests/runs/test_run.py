@@ -138,7 +138,8 @@ def test_a_folder_in_use_is_not_overwritten(whole: dict[str, Path], tmp_path: Pa
 
 def test_a_folder_whose_making_was_killed_is_made_again(whole: dict[str, Path], tmp_path: Path) -> None:
     settings = read_settings(whole["solar"] / "run.toml")
-    checkpoint.half_of(tmp_path / "run.toml").write_text("method = ")
+    (tmp_path / ".run.toml.123.part").write_text("method = ")
+    assert checkpoint.halves_of(tmp_path / "run.toml") == [tmp_path / ".run.toml.123.part"]
     create(tmp_path, settings)
     assert read_settings(tmp_path / "run.toml") == settings
     assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]

@@ -26,6 +26,8 @@ def create(folder: Path, settings: RunSettings) -> None:
         _refuse_used(folder)
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.replace_file(folder / SETTINGS, to_toml(settings).encode())
+        for half in checkpoint.halves_of(folder / SETTINGS):
+            half.unlink(missing_ok=True)
     except OSError as error:
         raise RunFolderError(f"cannot write to {folder}: {error.strerror}.") from None
 
