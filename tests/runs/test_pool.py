@@ -201,31 +201,38 @@ def test_a_folder_is_taken_for_a_run_if_it_differs_only_in_where_images_lie_and_
 def test_gpus_are_dealt_out_in_turn_one_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[str | None, tuple[str, ...]]] = []
 
-    class Noted(Worker):
+    class Noted:
+        """A worker that fails at once."""
+
+        running = False
+
         def __init__(self, folder: Path, threads: int, cores: Any, options: Any, gpu: str | None) -> None:
             given.append((gpu, tuple(options)))
-            super().__init__(folder, threads, cores)
+            self.diary = Diary(folder / EVENTS)
+
+        def failure(self, asked: bool) -> str:
+            return "it is none"
+
+        def end(self) -> None: ...
 
     monkeypatch.setattr(pool, "Worker", Noted)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 7")
-    folders = {str(n): tmp_path / str(n) for n in range(3)}  # no run folders: each fails at once
-    assert (
-        len(run_all(folders, Bars(Console(), quiet=True), Stop(), device="cuda", options=["--quiet"], shared=True)) == 3
-    )
-    assert [gpu for gpu, _ in given][:2] == ["4", "7"]  # two at a time
-    assert {gpu for gpu, _ in given} == {"4", "7"}
-    assert given[0][1] == ("--device", "cuda", "--quiet")
+    folders, bars = {str(n): tmp_path / str(n) for n in range(3)}, Bars(Console(), quiet=True)
+    assert len(run_all(folders, bars, Stop(), device="cuda", options=["--quiet"], shared=True)) == 3
+    assert given == [(gpu, ("--device", "cuda", "--quiet")) for gpu in ("4", "7", "4")]  # two at a time
     given.clear()
-    run_all({"0": tmp_path / "0"}, Bars(Console(), quiet=True), Stop())
+    run_all({"0": tmp_path / "0"}, bars, Stop())
     assert given == [(None, ("--device", "cpu"))]
-    monkeypatch.setattr(pool, "Worker", Worker)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="this system does not tell environments")
+def test_a_worker_sees_the_gpu_that_it_was_given(tmp_path: Path) -> None:
     worker = Worker(tmp_path / "none", 1, gpu="7")
     try:
-        environment = Path(f"/proc/{worker.process.pid}/environ")
-        if environment.exists():
-            assert b"CUDA_VISIBLE_DEVICES=7" in environment.read_bytes().split(b"\0")
+        told = Path(f"/proc/{worker.process.pid}/environ").read_bytes().split(b"\0")
     finally:
         worker.end()
+    assert b"CUDA_VISIBLE_DEVICES=7" in told
 
 
 def test_what_a_worker_says_last_itself_is_why_it_failed(tmp_path: Path) -> None:
