@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
-TESTFLAGS ?=
+TESTFLAGS ?= --durations=15
 
 .PHONY: demo test browser
 
