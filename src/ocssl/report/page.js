@@ -41,7 +41,10 @@ function draw(id) {
     drawn.set(id, library.then(() => {
       const { data, layout } = painted(charts[id]);
       return Plotly.newPlot(id, data, layout, options);
-    }).then(() => { window.ocsslDrawn += 1; }));
+    }).then(() => {
+      window.ocsslDrawn += 1;
+      performance.mark("ocssl-chart");
+    }));
   }
   return drawn.get(id);
 }
