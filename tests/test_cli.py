@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from conftest import SMALL_STREAM, small_settings
 from ocssl import cli, recipes
 from ocssl.memory import DRAWS, KEEPS
 from ocssl.objectives import OBJECTIVES
+from ocssl.runs.config import RunSettings
+from ocssl.settings import flatten
 from ocssl.terms import TERMS
 
 SMALL_RUN = {**small_settings("solar"), **SMALL_STREAM, "checkpoint.every": 2}
@@ -155,6 +158,24 @@ def test_list_shows_every_name_with_a_line(capsys: pytest.CaptureFixture[str]) -
         assert code == 0
         lines = {line.split()[0]: line for line in out.splitlines() if line}
         assert all(len(lines[name].split()) > 2 for name in known)
+
+
+def test_list_shows_every_setting_with_its_default_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(["list", "settings"], capsys)
+    assert code == 0
+    defaults = dict(flatten(RunSettings(method="", benchmark="").model_dump(mode="json")))
+    for key in defaults.keys() - {"method", "benchmark", "seed"}:
+        (line,) = (line for line in out.splitlines() if line.startswith((f"{key} ", f"{key}=")))
+        found = re.fullmatch(r"\S+(?: = (.+?))?  +(\S.{7,})", line)
+        assert found, line
+        assert defaults[key] == (json.loads(found[1]) if found[1] else None)
+    for line in (
+        "memory.rules.mir.candidates = 512",
+        "terms.overlap.k = 500",
+        "objective.rate = 3.0",
+        "stream.kingdom",
+    ):
+        assert f"\n{line}" in out
 
 
 def test_an_own_recipe_is_a_method(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

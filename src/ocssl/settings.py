@@ -38,7 +38,7 @@ class Section(BaseModel):
 class EncoderSettings(Section):
     """The network that is trained and kept."""
 
-    name: str = "resnet18"
+    name: str = Field("resnet18", description="see: ocssl list encoders")
     width: int = Field(64, ge=1, le=4096, description="channels of the first stage; features have 8 x width dimensions")
     stem: Literal["auto", "small", "large"] = Field(
         "auto", description="small: 3x3 and no pooling; large: 7x7, stride 2, pooling; auto: small up to 64 px"
@@ -50,7 +50,7 @@ class ObjectiveSettings(Section):
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = "simsiam"
+    name: str = Field("simsiam", description="see: ocssl list objectives")
     projection: Size = Field(2048, description="length of what the projector makes of the features")
     weight: Weight = Field(1.0, description="of the objective's own loss; 0 where a term is the whole loss")
 
@@ -59,8 +59,8 @@ class MemorySettings(Section):
     """What is kept, what is replayed, and how the statistics of a slot are measured."""
 
     capacity: int = Field(2000, ge=0, le=2**53, description="slots; 0 turns replay off")
-    keep: str = "reservoir"
-    draw: str = "uniform"
+    keep: str = Field("reservoir", description="rule that says who stays; see: ocssl list rules")
+    draw: str = Field("uniform", description="rule that says who is replayed; see: ocssl list rules")
     ema: Share = Field(0.5, description="weight of the old statistic at a refresh; 0 keeps only the newest value")
     angle: Literal["all", "distinct"] = Field(
         "all", description="pairs of views that the angle averages over: all (self pairs too) halves it with two views"
@@ -108,11 +108,11 @@ class ScheduleSettings(Section):
 class OptimizerSettings(Section):
     """SGD with momentum and, unless a run of known length has a schedule, a constant learning rate."""
 
-    lr: Positive = 0.05
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    lr: Positive = Field(0.05, description="learning rate")
+    momentum: float = Field(0.9, ge=0, lt=1, description="share of the last step in the next")
+    weight_decay: Weight = Field(1e-4, description="on every parameter")
     schedule: Literal["constant", "cosine"] = Field("constant", description="cosine: the rate falls to 0 over the run")
-    warmup: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="share of the run in which the rate rises")
+    warmup: float = Field(0.0, ge=0, lt=1, description="share of the run in which the rate rises")
 
     def rate(self, done: float) -> float:
         """The learning rate when a share `done` of the run has passed."""
@@ -128,13 +128,13 @@ class ViewSettings(Section):
 
     crop_scale: tuple[Share, Share] = Field((0.2, 1.0), description="share of the area that a crop covers")
     crop_ratio: tuple[Positive, Positive] = Field((3 / 4, 4 / 3), description="aspect ratio of a crop")
-    flip: Share = 0.5
+    flip: Share = Field(0.5, description="probability of a mirror image")
     jitter: Share = Field(0.8, description="probability of colour jitter")
-    brightness: Share = 0.4
-    contrast: Share = 0.4
-    saturation: Share = 0.2
-    hue: Annotated[float, Field(ge=0, le=0.5)] = Field(0.1, description="largest turn of the hue, as part of a circle")
-    gray: Share = 0.2
+    brightness: Share = Field(0.4, description="largest change, as part of the value")
+    contrast: Share = Field(0.4, description="largest change, as part of the value")
+    saturation: Share = Field(0.2, description="largest change, as part of the value")
+    hue: float = Field(0.1, ge=0, le=0.5, description="largest turn of the hue, as part of a circle")
+    gray: Share = Field(0.2, description="probability of greyscale")
     blur: Share = Field(0.0, description="probability of Gaussian blur, its sigma between 0.1 and 2 pixels")
     solarize: Share = Field(0.0, description="probability that colours of at least 0.5 are inverted")
     mean: Triple = Field((0.5, 0.5, 0.5), description="subtracted from colours in [0, 1]")
@@ -227,7 +227,9 @@ class DataSettings(Section):
 class EvaluateSettings(Section):
     """What is measured at the start and after every experience."""
 
-    probe: Literal["linear", "ridge", "knn"] = "linear"
+    probe: Literal["linear", "ridge", "knn"] = Field(
+        "linear", description="what is trained on the frozen features: the paper's, a closed form, or neighbours' votes"
+    )
     compat: Literal["none", "authors"] = Field(
         "none", description="authors: the linear probe drops partial batches and shuffles once, as the authors' code"
     )

@@ -148,12 +148,14 @@ def report(
     return 0
 
 
-Kind = Literal["methods", "objectives", "rules", "terms", "benchmarks", "encoders", "experiments"]
+Kind = Literal["methods", "objectives", "rules", "terms", "benchmarks", "encoders", "experiments", "settings"]
 
 
 @app.command(name="list")
 def list_(kind: Kind, /) -> int:
     """The names that settings and commands understand, with a line on each.
+
+    Settings are listed with their defaults, which methods and benchmarks change; what held in a run is in its run.toml.
 
     Example: ocssl list methods
 
@@ -170,7 +172,7 @@ def list_(kind: Kind, /) -> int:
             screen.print(title, style="bold")
         width = max(map(len, table))
         for name, line in table.items():
-            screen.print(f"{name:<{width}}  {line}", soft_wrap=True)
+            screen.print(f"{name:<{width}}  {line}".rstrip(), soft_wrap=True)
     return 0
 
 
