@@ -16,8 +16,10 @@ import torch
 
 from conftest import SMALL_STREAM, small_settings
 from ocssl import cli, recipes
+from ocssl.cli.starting import Job
 from ocssl.memory import DRAWS, KEEPS
 from ocssl.objectives import OBJECTIVES
+from ocssl.ranks import ALONE
 from ocssl.runs.config import RunSettings
 from ocssl.settings import flatten
 from ocssl.terms import TERMS
@@ -132,8 +134,8 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
     assert flags == {
         "bench": _flags("compare output quick threads"),
         "demo": ["--out", "--seed"],
-        "diagnose": _flags("checkpoint data device on output quiet samples times views workers"),
-        "evaluate": _flags("checkpoint data device output per-task probe probe-compat quiet workers"),
+        "diagnose": _flags("checkpoint data device on output parts quiet samples times views workers"),
+        "evaluate": _flags("checkpoint data device output parts per-task probe probe-compat quiet workers"),
         "list": [],
         "pretrain": _flags("bad-images batch cache data device epochs out quiet seed set"),
         "report": _flags("figures output tables"),
@@ -226,7 +228,15 @@ def test_a_run_prints_its_evaluations_and_its_result(capsys: pytest.CaptureFixtu
     assert "solar          before training" in out
     assert "after experience 2" in out
     metrics = json.loads((tmp_path / "r" / "metrics.json").read_text())
+    assert re.search(rf"r: {metrics['steps']} steps, about \d+ MB of memory beside PyTorch's own\n", out)
     assert f"final accuracy {metrics['final_accuracy']:.1f} %" in out
+
+
+def test_the_command_to_go_on_with_has_all_that_the_first_one_had(tmp_path: Path) -> None:
+    how = Job(ALONE, "cuda", False, Path("my parts.py"), ["tensorboard", "wandb"])
+    told = ["--device", "cuda", "--data", "images", "--parts", "my parts.py"]
+    assert how.words(Path("images")) == [*told, "--track", "tensorboard", "--track", "wandb"]
+    assert Job(ALONE, "cpu", False, None, []).words(None) == []
 
 
 # ---- real processes

@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from safetensors.torch import save as pack_tensors
 from torch import Tensor
 
 from ocssl.errors import CheckpointError
+from ocssl.regular import read_regular
 
 MANIFEST = "checkpoint.json"
 FORMAT = "ocssl-checkpoint"
@@ -53,7 +55,7 @@ def read(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     name = body["tensors"]
     path = manifest.with_name(name)
     try:
-        packed = path.read_bytes()
+        packed = read_regular(path, links=True)
     except OSError as error:
         raise CheckpointError(f"checkpoint {folder} is damaged: cannot read {name} ({error.strerror}).") from None
     if hashlib.sha256(packed).hexdigest() != body.get("sha256"):
@@ -66,9 +68,7 @@ def read(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > LARGEST_MANIFEST:
-            raise CheckpointError(f"checkpoint {path.parent} is damaged: {path.name} is too large.")
-        body = json.loads(path.read_bytes())
+        body = json.loads(read_regular(path, LARGEST_MANIFEST, links=True))
     except FileNotFoundError:
         raise CheckpointError(f"no checkpoint in {path.parent}: {path.name} is missing.") from None
     except OSError as error:
@@ -94,23 +94,41 @@ def _checksum(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def halves_of(path: Path) -> list[Path]:
-    """What processes have written beside a file's place to move it there; it stays if that moment is never reached."""
-    return list(path.parent.glob(f".{path.name}.*.part"))
+def is_half(path: Path, of: Path) -> bool:
+    """Whether a process has written this beside a file's place, to move it there; it stays if it is killed before."""
+    return path.name.startswith(f".{of.name}.") and path.name.endswith(".part")
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file all or nothing: beside its place, flushed to disk, then moved there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with _beside(path, content) as half:
+        os.replace(half, path)
+
+
+def new_file(path: Path, content: bytes) -> bool:
+    """Write a file all or nothing; False if one is there already, which stays as it is."""
+    with _beside(path, content) as half:
+        try:
+            os.link(half, path)
+        except OSError:
+            if path.exists():
+                return False
+            os.replace(half, path)  # a file system without links
+    return True
+
+
+@contextmanager
+def _beside(path: Path, content: bytes) -> Iterator[Path]:
+    """A file with this content beside a place, to be put there in the block; then that is flushed to disk as well."""
+    half = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with open(beside, "wb") as file:
+        with open(half, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+        yield half
+    finally:
+        half.unlink(missing_ok=True)
     handle = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -283,6 +283,7 @@ class Learner:
         ranks: Ranks = ALONE,
     ) -> Learner:
         """The learner that has these tensors and facts."""
+        device = usable_device(device)  # or the checkpoint would be blamed
         try:
             if facts["own_encoder"] and encoder is None:
                 raise CheckpointError("this learner was made with an encoder of its own: pass encoder= to load it.")
@@ -301,6 +302,8 @@ class Learner:
             learner.steps, learner.seen = facts["steps"], facts["seen"]
             learner.lr = facts.get("lr", settings.optimizer.lr)
             learner._load_tensors(tensors)
+        except torch.OutOfMemoryError:  # nor is it to blame for that
+            raise
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(f"this checkpoint does not fit this version or encoder: {error}.") from None
         return learner

@@ -19,7 +19,8 @@ class PhaseClock:
     """Counts the seconds of a learner's phases from now on.
 
     A phase inside another counts for itself alone: views that a memory rule asks for while it draws are `views`. On a
-    device that works behind the program's back the seconds are those of the program, not of the device.
+    device that works behind the program's back a phase has the seconds of the program; those in which it waits for the
+    device, once a minibatch, are of the `rest`.
     """
 
     def __init__(self, learner: Learner, before: Mapping[str, float] | None = None) -> None:
@@ -28,7 +29,7 @@ class PhaseClock:
         self._since = 0.0
         memory = learner.memory
         for owner, name, phase in (
-            (learner, "_fit_minibatch", "rest"),
+            (learner, "partial_fit", "rest"),
             (memory, "draw", "draw"),
             (learner, "_see", "views"),
             (learner.objective, "forward", "forward"),

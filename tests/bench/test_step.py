@@ -58,6 +58,21 @@ def test_a_phase_inside_another_counts_for_itself(monkeypatch: pytest.MonkeyPatc
     assert clock.seconds["views"] == 2.0
 
 
+def test_waiting_for_the_device_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, now = ready("solar", 2, 8, **SMALL), [0.0]
+    monkeypatch.setattr("ocssl.phases.time.perf_counter", lambda: now[0])
+    clock = PhaseClock(learner)
+    settle = learner._guard.settle
+
+    def slow() -> None:  # where a device's queue is waited for
+        now[0] += 5.0
+        settle()
+
+    monkeypatch.setattr(learner._guard, "settle", slow)
+    learner.partial_fit(arriving(learner, torch.Generator().manual_seed(0)))
+    assert clock.seconds["rest"] == 5.0
+
+
 def test_a_phase_that_fails_is_ended() -> None:
     clock = PhaseClock(ready("solar", 2, 8, **SMALL))
     with pytest.raises(ZeroDivisionError):

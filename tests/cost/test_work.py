@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as trials
 from hypothesis import strategies as st
 
-from ocssl.cost import Images, Load, minibatch_load, resident_bytes, run_load
+from ocssl.cost import Images, Load, about_bytes, minibatch_load, resident_bytes, run_load
 from ocssl.cost.shapes import Layer
 from ocssl.cost.work import encode_load, evaluation_count, evaluation_load, fullness
 from ocssl.errors import SettingError
@@ -180,3 +180,10 @@ def test_what_is_resident() -> None:
     assert parts["images"] == (images.train + images.val + images.test) * 3 * 8 * 8
     two = resident_bytes(run(memory__capacity=100, schedule__batch=24), images)
     assert two["activations"] == 2 * parts["activations"]
+
+
+@pytest.mark.parametrize("method", ["solar", "er-fifo", "scale", "cla-e"])
+def test_what_is_said_before_a_run_is_near_what_is_counted(method: str) -> None:
+    settings = resolve_run(method, "synthetic", 0, {})
+    images = Images.expected(settings)
+    assert about_bytes(settings, images) == pytest.approx(sum(resident_bytes(settings, images).values()), rel=0.1)

@@ -59,6 +59,7 @@ def test_every_plan_is_shown_and_written(name: str, tmp_path: Path) -> None:
         path = tmp_path / (name if len(plan.show) == 1 else f"{name}-{number}")
         suffixes = (".png", ".pdf", ".csv") if show["kind"] in KINDS else (".md", ".tex", ".csv")
         assert all(path.with_suffix(suffix).stat().st_size > 100 for suffix in suffixes)
+        assert "mini" in path.with_suffix(".csv").read_text().splitlines()[-1] or show["kind"] not in KINDS
 
 
 def test_a_table_has_our_means_beside_the_papers(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ocssl.report.compare import compare
 from ocssl.report.figures import all_charts
 from ocssl.report.naming import find_runs
 from ocssl.report.prints import print_chart
-from ocssl.report.tables import Row, Table
+from ocssl.report.tables import Row, Table, _exact
 from ocssl.report.texts import as_csv, as_latex, as_markdown
 
 KEYS = ["forest", "accuracy", "tasks", "deviation", "overlap", "online-overlap", "spectrum", "ssl-1", "term-1"]
@@ -84,6 +84,15 @@ def test_every_evaluation_is_a_line_of_numbers(sweep: Path, tmp_path: Path) -> N
         assert (row["method"], int(row["seed"]), int(row["experience"])) == (run.method, run.seed, e.experience)
         assert float(row["accuracy"]) == pytest.approx(e.accuracy, rel=1e-5)
         assert float(row["overlap"]) == pytest.approx(e.overlap, rel=1e-5)
+
+
+def test_whole_numbers_for_programs_have_all_their_digits() -> None:
+    assert [_exact(value) for value in (1234567, 12345678.0, 0.123456789, None)] == [
+        "1234567",
+        "12345678",
+        "0.123457",
+        "-",
+    ]
 
 
 def test_the_phase_of_decay_is_shaded_in_the_colour_of_its_method(charts: dict[str, Chart]) -> None:

@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shlex
 import subprocess
 from html.parser import HTMLParser
@@ -266,6 +267,57 @@ def test_a_damaged_file_leaves_the_rest_of_the_report(tmp_path: Path, name: str,
     page = report(tmp_path, folder, make_run(tmp_path / "b", "er-fifo"))
     assert page.row("er-fifo")[:6] == ["er-fifo", "synthetic", "0", "5.0", "17.8", "14.5"]
     assert page.row("solar")
+
+
+def test_a_link_in_a_run_folder_shows_nothing_of_where_it_leads(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.toml"
+    secret.write_text('password = "hunter2"\n')
+    folder = make_run(tmp_path / "a")
+    for name in ("run.toml", "metrics.json", "events.jsonl", "timing.json"):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(secret)
+    page = report(tmp_path, folder)
+    assert "hunter2" not in (tmp_path / "report.html").read_text()
+    assert "a: run.toml cannot be read" in page.visible
+    (folder / "run.toml").unlink()
+    (folder / "run.toml").write_text("root:x:0:0 hunter2\n")  # nor is a file that holds no settings
+    report(tmp_path, folder)
+    assert "hunter2" not in (tmp_path / "report.html").read_text()
+
+
+def test_a_pipe_in_a_run_folder_holds_nobody_up(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "a")
+    for name in ("metrics.json", "events.jsonl"):
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+    assert report(tmp_path, folder).row("solar")
+
+
+@pytest.mark.parametrize("large", ["1e308", "-1.7e308", "1" + "0" * 400])
+def test_numbers_beyond_all_counting_are_left_out(tmp_path: Path, large: str) -> None:
+    folders = [make_full_run(tmp_path / method, method) for method in ("solar", "er-fifo")]
+    for folder in folders:
+        events = (folder / "events.jsonl").read_text()
+        for key in ("position", "seen", "stored", "accuracy"):
+            events = re.sub(rf'"{key}": 1\d\d\b', f'"{key}": {large}', events)
+        (folder / "events.jsonl").write_text(events.replace("[-0.9, -0.7", f"[-{large.lstrip('-')}, -0.7"))
+        metrics = (folder / "metrics.json").read_text()
+        (folder / "metrics.json").write_text(
+            re.sub(r'"average_accuracy": [\d.]+', f'"average_accuracy": {large}', metrics)
+        )
+    (folders[0] / "run.toml").write_text(f"seed = 0x{'f' * 5000}\n" + (folders[0] / "run.toml").read_text())
+    assert report(tmp_path, *folders).charts
+
+
+def test_methods_that_have_more_to_work_with_are_named(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "a", "solar", settings={"encoder.width": 64}),
+        make_run(tmp_path / "b", "er-fifo"),
+        make_run(tmp_path / "c", "minred"),
+    ]
+    said = report(tmp_path, *runs).visible
+    assert "differ in more than their rules: encoder.width (64: solar, 16: er-fifo and minred)." in said
+    assert "differ in more" not in report(tmp_path, *runs[1:]).visible
 
 
 def test_a_run_of_which_nothing_can_be_read_is_shown_by_its_folder(tmp_path: Path) -> None:

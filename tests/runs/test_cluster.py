@@ -107,12 +107,10 @@ def test_a_killed_node_loses_nothing_but_time(two_nodes: Any, tmp_path: Path) ->
 def test_a_node_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCSSL_SCRATCH", str(tmp_path))
     folder = make(tmp_path / "run", "solar", **{"data.path": "/no/such/place"})
-    [(_, ended, said)] = attend("run", pack(folder), 1, [], __version__, lambda: False)
-    assert ended
-    assert "/no/such/place is not there on" in str(said)
-    [(_, ended, said)] = attend("run", pack(folder), 1, [], "0.0", lambda: False)
-    assert ended
-    assert "install the same" in str(said)
+    for version, complaint in ((__version__, "/no/such/place is not there on"), ("0.0", "install the same")):
+        [message] = attend("run", pack(folder), 1, [], version, lambda: False)
+        assert message.ended
+        assert complaint in str(message.failure)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -130,7 +128,7 @@ def test_a_run_that_is_lost_again_and_again_is_given_up_and_one_that_comes_furth
     for _ in range(3 * cluster.RETRIES):
         driver._lose("run", RuntimeError("gone"))
         assert driver.board.take() == "run"
-        assert not driver._take(task, {"news": further, "node": "", "ended": False, "failure": None})
+        assert not driver._take(task, "", node.Message(further))
     for _ in range(cluster.RETRIES):
         driver._lose("run", RuntimeError("gone"))
         assert driver.board.take() == "run"

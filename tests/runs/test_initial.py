@@ -12,8 +12,9 @@ import torch
 
 from conftest import SMALL_STREAM, small_learner, small_settings
 from ocssl.cli import main
+from ocssl.cli.starting import with_digest
 from ocssl.errors import SettingError
-from ocssl.runs.config import InitSettings
+from ocssl.runs.config import InitSettings, resolve_run
 from ocssl.runs.events import read_events
 from ocssl.runs.initial import digest, read_weights, start_from
 from ocssl.settings import OptimizerSettings
@@ -86,6 +87,14 @@ def test_a_run_starts_from_the_weights_it_is_given(pretrained: Path, tmp_path: P
     assert all(torch.equal(start[name], wanted[name]) for name in wanted)
     text = (out / "run.toml").read_text()
     assert digest(wanted) in text
+
+
+def test_a_relative_path_of_weights_holds_from_anywhere(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pretrained.parent)
+    settings = resolve_run("solar", "synthetic", 0, {"init.path": pretrained.name})
+    assert with_digest(settings).init.path == str(pretrained)
 
 
 def test_the_start_of_a_run_is_the_end_of_the_pretraining(pretrained: Path, tmp_path: Path) -> None:

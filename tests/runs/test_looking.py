@@ -26,7 +26,7 @@ from ocssl.evaluate.samples import measure_samples
 from ocssl.learner import Learner
 from ocssl.runs.config import read_settings, resolve_run
 from ocssl.runs.folder import create
-from ocssl.runs.looking import diagnose_run, evaluate_run
+from ocssl.runs.looking import _places, diagnose_run, evaluate_run
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
 from ocssl.runs.snapshots import chosen, look, places
@@ -190,6 +190,38 @@ def test_evaluation_on_the_way_leaves_the_learner_as_it_is(run: Path) -> None:
     before = {name: tensor.clone() for name, tensor in learner.tensors().items()}
     evaluate(learner, benchmark, settings.evaluate, 0)
     assert all(torch.equal(before[name], tensor) for name, tensor in learner.tensors().items())
+
+
+def test_gpus_are_dealt_out_to_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ocssl.runs.looking.torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("ocssl.runs.looking.usable_cores", lambda: [0, 3, 5])
+    assert _places("cuda", 0, 20) == ["cuda:0", "cuda:1"]
+    assert _places("cuda", 3, 20) == ["cuda:0", "cuda:1", "cuda:0"]
+    assert _places("cpu", 0, 20) == ["cpu"] * 3
+    assert _places("cpu", 0, 2) == ["cpu"] * 2
+
+
+def test_a_run_with_parts_of_ones_own_is_looked_at_with_them(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from ocssl.memory import KEEPS\n\n@KEEPS.add('looked-at')\nclass Mine(KEEPS['fifo']):\n    pass\n"
+    )
+    (tmp_path / "mine.toml").write_text('[memory]\nkeep = "looked-at"\n')
+    sets = {**small_settings("er-fifo"), **SMALL_STREAM, "stream.stop": 1}
+    words = [word for key, value in sets.items() if key != "memory.keep" for word in ("--set", f"{key}={value}")]
+    made = tmp_path / "run"
+
+    def ocssl(*arguments: str) -> subprocess.CompletedProcess[str]:  # a part that was loaded once stays known
+        command = [sys.executable, "-m", "ocssl", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+
+    assert ocssl("run", "mine.toml", "synthetic", "--parts", "mine.py", "--out", "run", *words).returncode == 0
+    without = ocssl("evaluate", str(made), "--checkpoint", "last")
+    assert (without.returncode, without.stderr.count("\n")) == (2, 1)
+    assert "unknown keep rule 'looked-at'" in without.stderr
+    assert "--parts" in without.stderr
+    for command in ("evaluate", "diagnose"):
+        found = ocssl(command, str(made), "--checkpoint", "last", "--parts", "mine.py", "--workers", "1")
+        assert found.returncode == 0, found.stderr
 
 
 def test_checkpoints_are_chosen_by_number(run: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import json
 import multiprocessing
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from conftest import SMALL_STREAM, small_settings, wait_for
+from ocssl import checkpoint
 from ocssl.errors import OcsslError, RunFolderError
 from ocssl.runs import pool
 from ocssl.runs.config import read_settings, resolve_run
@@ -186,8 +189,9 @@ def test_a_folder_is_taken_for_a_run_if_it_differs_only_in_where_images_lie_and_
     folder = tmp_path / "run"
     place(folder, resolve_run("solar", "synthetic", 0, {"data.path": "/old", "checkpoint.every": 3}))
     moved = resolve_run("solar", "synthetic", 0, {"data.path": "/new"})
-    with only_one(folder), pytest.raises(RunFolderError, match="another process"):
+    with only_one(folder):  # by a process that goes on with what it was told
         place(folder, moved)
+        assert read_settings(folder / SETTINGS).data.path == "/old"
     place(folder, moved)
     assert read_settings(folder / SETTINGS) == moved
     with pytest.raises(RunFolderError, match=r"its optimizer.lr is 0.3, and 0.2 is asked for"):
@@ -212,6 +216,9 @@ def test_gpus_are_dealt_out_in_turn_one_a_worker(tmp_path: Path, monkeypatch: py
 
         def failure(self, asked: bool) -> str:
             return "it is none"
+
+        def warnings(self) -> list[str]:
+            return []
 
         def end(self) -> None: ...
 
@@ -244,6 +251,82 @@ def test_what_a_worker_says_last_itself_is_why_it_failed(tmp_path: Path) -> None
     worker.end()
 
 
+def test_what_a_worker_warns_of_is_passed_on_once(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run", "solar", **{"checkpoint.every": 2})
+    stop = Stop()
+
+    class StopAtFirstStep(Bars):
+        def step(self, *args: Any, **kwargs: Any) -> None:
+            stop.signal = signal.SIGINT
+
+    assert run_all({"run": folder}, StopAtFirstStep(Console(), quiet=True), stop) == {}
+    newest = max(whole_checkpoints(folder))
+    (newest / "checkpoint.json").write_text("{")
+    text = io.StringIO()
+    failures = run_all({"run": folder}, Bars(Console(file=text, width=400), quiet=True), Stop())
+    said = text.getvalue()
+    assert said.count(f"warning: run: {newest} is passed over") == 1
+    assert bool(failures) == (len(whole_checkpoints(folder)) == 1)  # no other was there to go on from
+    board = Board({"run": folder}, Bars(Console(file=text, width=400), quiet=True))
+    for _ in range(2):
+        board.show("run", {"event": "collapse", "message": "it collapses"})
+        board.warn("run", ["it collapses"])
+    assert text.getvalue().count("warning: run: it collapses") == 1
+
+
+def test_a_file_system_without_locks_is_not_taken_for_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make(tmp_path / "run", "solar")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("ocssl.runs.folder.fcntl.flock", refuse)
+    with pytest.raises(RunFolderError, match=r"cannot lock .*run.toml: No locks available"), only_one(folder):
+        pass
+    assert Board({"run": folder}, Bars(Console(), quiet=True)).take() == "run"  # its worker will say so
+
+
+def test_a_lock_holds_on_to_the_file_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, flock, rounds = make(tmp_path / "run", "solar"), fcntl.flock, list[int]()
+
+    def replaced_meanwhile(file: Any, how: int) -> None:
+        rounds.append(how)
+        if len(rounds) == 1:
+            checkpoint.replace_file(folder / SETTINGS, (folder / SETTINGS).read_bytes())
+        flock(file, how)
+
+    monkeypatch.setattr("ocssl.runs.folder.fcntl.flock", replaced_meanwhile)
+    with only_one(folder):
+        monkeypatch.undo()
+        assert _in_use(folder)
+    assert len(rounds) == 2
+
+
+def _create(folder: Path, start: Any, told: Any) -> None:
+    start.wait()
+    try:
+        create(folder, resolve_run("solar", "synthetic", 0, {}))
+        told.put("made")
+    except OcsslError as error:
+        told.put(str(error))
+
+
+def test_of_two_processes_that_make_one_folder_one_does_and_the_other_is_told(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("forkserver")
+    for number in range(10):
+        start, told = context.Barrier(2), context.Queue()
+        processes = [context.Process(target=_create, args=(tmp_path / str(number), start, told)) for _ in range(2)]
+        for process in processes:
+            process.start()
+        one, other = sorted((told.get(timeout=120) for _ in processes), key=len)
+        for process in processes:
+            process.join()
+        assert one == "made"
+        assert "already holds a run" in other or "is not empty" in other
+
+
 def test_lines_of_a_diary_that_are_no_events_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / EVENTS).write_text('5\n{"a": 1}\n[]\n{"event": "end"}\n')
     assert [event["event"] for event in Diary(tmp_path / EVENTS).new()] == ["end"]
@@ -259,6 +342,8 @@ def test_lines_of_a_diary_that_are_no_events_are_passed_over(tmp_path: Path) -> 
         {"deviations": [0.5]},
         {"final_accuracy": "x"},
         {"accuracies": [1.0, "2"]},
+        {"seconds": None},
+        {"steps": "x"},
     ],
 )
 def test_metrics_from_which_nothing_can_be_drawn_are_damaged(broken: dict[str, Any], tmp_path: Path) -> None:
@@ -270,6 +355,10 @@ def test_metrics_from_which_nothing_can_be_drawn_are_damaged(broken: dict[str, A
     (tmp_path / METRICS).write_text(json.dumps(good | broken))
     with pytest.raises(RunFolderError, match="damaged"):
         finished(tmp_path)
+    for name in ("final_accuracy", "average_accuracy"):
+        (tmp_path / METRICS).write_text(json.dumps({key: value for key, value in good.items() if key != name}))
+        with pytest.raises(RunFolderError, match="damaged"):
+            finished(tmp_path)
 
 
 def test_a_diary_that_is_cut_and_written_again_is_told_once(tmp_path: Path) -> None:

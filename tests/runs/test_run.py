@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,15 +15,16 @@ from rich.console import Console
 
 from conftest import SMALL_STREAM, small_settings
 from ocssl import checkpoint
+from ocssl.cli import main
 from ocssl.descent import Descent
-from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError
+from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
 from ocssl.info import Info
 from ocssl.learner import Learner
 from ocssl.runs.config import read_settings, resolve_run, to_toml
-from ocssl.runs.events import read_events
+from ocssl.runs.events import Events, read_events
 from ocssl.runs.folder import create, finished
 from ocssl.runs.progress import Bars, Progress
-from ocssl.runs.run import execute
+from ocssl.runs.run import Position, _Session, execute
 from ocssl.runs.stop import Stop
 from ocssl.streams import load_benchmark
 
@@ -139,7 +141,8 @@ def test_a_folder_in_use_is_not_overwritten(whole: dict[str, Path], tmp_path: Pa
 def test_a_folder_whose_making_was_killed_is_made_again(whole: dict[str, Path], tmp_path: Path) -> None:
     settings = read_settings(whole["solar"] / "run.toml")
     (tmp_path / ".run.toml.123.part").write_text("method = ")
-    assert checkpoint.halves_of(tmp_path / "run.toml") == [tmp_path / ".run.toml.123.part"]
+    assert checkpoint.is_half(tmp_path / ".run.toml.123.part", of=tmp_path / "run.toml")
+    assert not checkpoint.is_half(tmp_path / "notes.part", of=tmp_path / "run.toml")
     create(tmp_path, settings)
     assert read_settings(tmp_path / "run.toml") == settings
     assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]
@@ -261,6 +264,66 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(
     assert same_run(folder, whole["solar"])
 
 
+def test_time_is_counted_once_after_a_damaged_checkpoint(tmp_path: Path) -> None:
+    folder = make(tmp_path / "r", "solar")
+    go(folder, 4)
+    before = Position(**checkpoint.read(max((folder / "checkpoints").iterdir()))[1]["extra"]["position"]).phases
+    go(folder, 7)
+    (max((folder / "checkpoints").iterdir()) / "checkpoint.json").write_text("{")
+    older = max(path.parent for path in folder.glob("checkpoints/*/checkpoint.json") if path.read_text() != "{")
+    kept = Position(**checkpoint.read(older)[1]["extra"]["position"]).phases
+    assert kept["forward"] >= before["forward"] > 0
+    session = _Session(
+        folder,
+        read_settings(folder / "run.toml"),
+        load_benchmark("synthetic", read_settings(folder / "run.toml").stream),
+        Events(folder / "events.jsonl"),
+        Progress(Bars(Console(), quiet=True)),
+        Stop(),
+        "cpu",
+    )
+    assert session.clock.seconds["forward"] == kept["forward"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_missing_gpu_is_not_the_checkpoints_fault(tmp_path: Path) -> None:
+    folder = make(tmp_path / "r", "solar")
+    go(folder, 7)
+    found = sorted((folder / "checkpoints").iterdir())
+    with pytest.raises(SettingError, match="cuda is not available"):
+        execute(folder, Progress(Bars(Console(), quiet=True)), Stop(), "cuda")
+    assert sorted((folder / "checkpoints").iterdir()) == found
+
+
+def test_nor_is_a_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make(tmp_path / "r", "solar")
+    go(folder, 7)
+    found = sorted((folder / "checkpoints").iterdir())
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "_load_tensors", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            go(folder)
+        with pytest.raises(SystemExit) as ended:
+            main(["resume", str(folder)])
+    assert ended.value.code == 2
+    assert sorted((folder / "checkpoints").iterdir()) == found
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full disk to offer")
+def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").symlink_to("/dev/full")
+    closed = []
+    events = Events(tmp_path / "events.jsonl", [SimpleNamespace(write=closed.append, close=lambda: closed.append("x"))])
+    with pytest.raises(OSError, match="No space left"):
+        events.write("start")
+    events.close()
+    assert closed == ["x"]
+
+
 def test_without_a_readable_checkpoint_a_run_is_not_begun_again_in_secret(tmp_path: Path) -> None:
     folder = make(tmp_path / "r", "solar")
     go(folder, 7)
@@ -321,7 +384,7 @@ def test_an_edited_run_toml_is_refused(tmp_path: Path) -> None:
             go(folder)
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"{\n", None])
+@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"{\n", b"[" * 100_000 + b"\n", None])
 def test_a_diary_that_cannot_be_read_is_one_sentence(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "events.jsonl").write_bytes(content)
@@ -350,7 +413,7 @@ def test_what_is_left_of_a_torn_diary_is_whole_lines(tmp_path: Path) -> None:
     assert [e["event"] for e in read_events(diary)].count("resume") == 2
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "{"])
+@pytest.mark.parametrize("content", ["{}", "[]", "{", "[" * 100_000])
 def test_damaged_metrics_are_one_sentence(tmp_path: Path, content: str) -> None:
     folder = make(tmp_path / "r", "solar")
     (folder / "metrics.json").write_text(content)

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ocssl.cli.app import app, console
-from ocssl.cli.options import COMPAT, Checkpoint, Compat, Count, Device, Moved, Output, Processes, RunFolder, Switch
+from ocssl.cli.options import (
+    COMPAT,
+    Checkpoint,
+    Compat,
+    Count,
+    Device,
+    Moved,
+    Output,
+    Parts,
+    Processes,
+    RunFolder,
+    Switch,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,6 +41,7 @@ def evaluate(
     probe_compat: Annotated[Compat, COMPAT] = "none",
     data: Moved = None,
     workers: Processes = 0,
+    parts: Parts = None,
     device: Device = "cpu",
     output: Output = None,
     quiet: Switch = False,
@@ -54,7 +67,16 @@ def evaluate(
     from ocssl.runs.tables import evaluation_table
 
     found = evaluate_run(
-        folder, checkpoint, probe, per_task, probe_compat, data=data, workers=workers, bars=_bars(quiet), device=device
+        folder,
+        checkpoint,
+        probe,
+        per_task,
+        probe_compat,
+        data=data,
+        workers=workers,
+        bars=_bars(quiet),
+        device=device,
+        parts=parts,
     )
     return _show(found, evaluation_table(found), output)
 
@@ -71,6 +93,7 @@ def diagnose(
     times: Switch = False,
     data: Moved = None,
     workers: Processes = 0,
+    parts: Parts = None,
     device: Device = "cpu",
     output: Output = None,
     quiet: Switch = False,
@@ -110,6 +133,7 @@ def diagnose(
         workers=workers,
         bars=_bars(quiet),
         device=device,
+        parts=parts,
     )
     return _show(found, diagnosis_table(found), output)
 

@@ -53,7 +53,10 @@ Ray = Annotated[
 Threads = Annotated[int, Parameter(converter=_whole_number, help="Threads of each run.")]
 Checkpoint = Annotated[str, Parameter(help="all, last, or minibatch numbers such as 225,450.")]
 Processes = Annotated[
-    int, Parameter(converter=_whole_number, help="Processes, each with a checkpoint at a time; 0: one a core.")
+    int,
+    Parameter(
+        converter=_whole_number, help="Processes, each with a checkpoint at a time; 0: one a core, or one a GPU."
+    ),
 ]
 Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 Quiet = Annotated[bool, Parameter(negative=(), help="Print nothing but warnings, errors and the result.")]

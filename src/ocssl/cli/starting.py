@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,10 +30,18 @@ class Job:
     parts: Path | None  # the user's own Python file
     track: Sequence[str]  # who else is told the numbers
 
+    def words(self, data: Path | None) -> list[str]:
+        """What a command that goes on with a run has to be told again."""
+        said = {"--device": None if self.device == "cpu" else self.device, "--data": data, "--parts": self.parts}
+        words = [word for flag, value in said.items() if value is not None for word in (flag, str(value))]
+        return words + [word for name in self.track for word in ("--track", name)]
+
 
 @contextmanager
 def job(device: str, quiet: bool, parts: Path | None = None, track: Sequence[str] | None = None) -> Iterator[Job]:
     """Join the processes that torchrun started, or none. Of several that fail the first says why, once."""
+    import torch
+
     from ocssl.parts import load_parts
     from ocssl.ranks import joined
     from ocssl.runs.tracking import require_libraries
@@ -42,6 +51,11 @@ def job(device: str, quiet: bool, parts: Path | None = None, track: Sequence[str
             load_parts(parts)
             require_libraries(track or ())
             yield Job(ranks, device, quiet, parts, track or ())
+        except torch.OutOfMemoryError as error:
+            raise SettingError(
+                f"the memory of the device does not suffice ({str(error).partition('.')[0]}); lower schedule.batch, "
+                "encoder.width or stream.image_size, or let fewer programs use it. What was saved goes on."
+            ) from None
         except OcsslError as error:
             if ranks.speaks():
                 raise
@@ -60,13 +74,15 @@ def start(method: str, benchmark: str, seed: int, given: Mapping[str, Any], out:
     settings = with_digest(resolve_run(method, benchmark, seed, {"compute.ranks": ranks.size, **given}))
     with ranks.in_turn(), Bars(console(silent=not ranks.first), job.quiet) as bars:
         loaded = load_benchmark(settings.benchmark, settings.stream, settings.data, bars.report)
-    make_stream(loaded, settings)
+    steps = settings.schedule.passes * len(make_stream(loaded, settings))
     _try_learner(settings, job)
     kind, _, place = benchmark.partition(":")
     name = f"{kind}-{Path(place).name}" if place else kind
     folder = out or Path("runs") / f"{Path(method).stem}-{name}-seed{seed}"
     if ranks.first:
         create(folder, settings)
+        if not job.quiet:
+            console().print(f"{folder}: {steps:,} steps, {_memory(settings, loaded)}", soft_wrap=True)
     ranks.wait()
     return go_on(folder, job, loaded)
 
@@ -79,6 +95,14 @@ def _try_learner(settings: RunSettings, job: Job) -> None:
     size, device = settings.stream.image_size, job.ranks.device(job.device)
     learner = Learner(settings.method, image_size=size, settings=settings.learner(), device=device, ranks=job.ranks)
     start_from(learner, settings.init)
+
+
+def _memory(settings: RunSettings, benchmark: Benchmark) -> str:
+    """What a run will hold, in words: it does not depend on how long the stream is."""
+    from ocssl.cost import Images, about_bytes
+
+    size = max(1, about_bytes(settings, Images.of(benchmark)) / 1e6)
+    return f"about {size:,.0f} MB of memory beside PyTorch's own"
 
 
 def go_on(folder: Path, job: Job, loaded: Benchmark | None = None, data: Path | None = None) -> int:
@@ -94,7 +118,7 @@ def go_on(folder: Path, job: Job, loaded: Benchmark | None = None, data: Path | 
         end_with_parent(stop)
         metrics = execute(folder, Progress(bars), stop, job.device, loaded, data, job.ranks, job.track)
     if metrics is None:
-        again = f"{command(job.ranks.size)} resume {folder}" + (f" --parts {job.parts}" if job.parts else "")
+        again = f"{command(job.ranks.size)} {shlex.join(['resume', str(folder), *job.words(data)])}"
         screen.print(f"stopped and saved; continue with: {again}", soft_wrap=True)
         return 128 + (stop.signal or 0)
     screen.print(_summary(metrics, folder), soft_wrap=True)
@@ -140,7 +164,8 @@ def with_digest(settings: RunSettings) -> RunSettings:
         return settings
     from ocssl.runs.initial import digest, read_weights
 
-    noted = settings.init.model_copy(update={"sha256": digest(read_weights(settings.init.path))})
+    path = Path(settings.init.path).expanduser().absolute()  # a run is continued from another folder, too
+    noted = settings.init.model_copy(update={"path": str(path), "sha256": digest(read_weights(path))})
     return settings.model_copy(update={"init": noted})
 
 

@@ -9,7 +9,7 @@ estimate(resolve_run("solar", "cifar100", 0, {}), calibrate()).seconds
 from ocssl.cost.estimate import Estimate, estimate
 from ocssl.cost.images import Images
 from ocssl.cost.machine import GPUS, Machine, calibrate, gpu
-from ocssl.cost.work import Load, minibatch_load, resident_bytes, run_load
+from ocssl.cost.work import Load, about_bytes, minibatch_load, resident_bytes, run_load
 
 __all__ = [
     "GPUS",
@@ -17,6 +17,7 @@ __all__ = [
     "Images",
     "Load",
     "Machine",
+    "about_bytes",
     "calibrate",
     "estimate",
     "gpu",

@@ -186,6 +186,20 @@ def activation_bytes(settings: LearnerSettings, image_size: int) -> float:
 
 def resident_bytes(settings: RunSettings, images: Images) -> dict[str, float]:
     """What stays in memory, and the most that a step adds to it; without the interpreter and PyTorch themselves."""
+    return {
+        **_held_bytes(settings, images),
+        "activations": activation_bytes(settings.learner(), settings.stream.image_size),
+    }
+
+
+def about_bytes(settings: RunSettings, images: Images) -> float:
+    """The sum of `resident_bytes` at once, without a trial: as if every step took two views of a whole batch."""
+    shape = shape_of(settings.learner(), settings.stream.image_size)
+    row = sum(layer.bytes for layer in (*shape.encoder().values(), *shape.projector().values()))
+    return sum(_held_bytes(settings, images).values()) + KEPT * row * 2 * settings.schedule.batch
+
+
+def _held_bytes(settings: RunSettings, images: Images) -> dict[str, float]:
     size = settings.stream.image_size
     shape = shape_of(settings.learner(), size)
     held = images.train + images.val + images.test if parse_name(settings.benchmark)[0] in HELD else 0
@@ -193,6 +207,5 @@ def resident_bytes(settings: RunSettings, images: Images) -> dict[str, float]:
         "network": float(shape.weights),
         "optimizer": 2.0 * shape.trained,  # gradients and momentum
         "memory": float(shape.slots * shape.slot),
-        "activations": activation_bytes(settings.learner(), size),
         "images": float(held * 3 * size**2),
     }

@@ -11,9 +11,9 @@ from typing import Any
 
 from ocssl.experiments.panels import Line, Panel
 from ocssl.experiments.tables import NOTHING, Table, show
+from ocssl.report.chart import COLOURS
 from ocssl.runs.folder import write_out
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")  # told apart by colour-blind readers
 STYLES = ("-", "--", ":", "-.")
 ACROSS = 3  # panels side by side
 MARKS = ("o", "s", "D", "^", "v", "P", "X")
@@ -73,15 +73,15 @@ def _plot(axes: Any, line: Line, colour: str, style: str, mark: str) -> None:
         axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def numbers(panels: Sequence[Panel]) -> str:
-    """Every point of every line as CSV."""
+def numbers(panels: Sequence[Panel], scale: str) -> str:
+    """Every point of every line as CSV; each says of which scale it is."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["panel", "line", "x axis", "y axis", "x", "mean", "standard deviation"])
+    writer.writerow(["scale", "panel", "line", "x axis", "y axis", "x", "mean", "standard deviation"])
     for panel in panels:
         for line in panel.lines:
             for x, y, deviation in zip(line.x, line.y, line.deviation, strict=True):
-                writer.writerow([panel.title, line.name, panel.x, panel.y, x, y, deviation])
+                writer.writerow([scale, panel.title, line.name, panel.x, panel.y, x, y, deviation])
     return text.getvalue()
 
 

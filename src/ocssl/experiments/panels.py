@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ocssl.experiments.plan import Plan
 from ocssl.experiments.results import Group, Result, Values
+from ocssl.report.chart import STREAM
 
-STREAM = "share of the stream, %"
 AXES = {
     "accuracy": "accuracy, %",
     "deviation": "Deviation",
@@ -42,7 +41,7 @@ class Panel:
     lines: list[Line]
 
 
-def panels_of(plan: Plan, show: dict[str, Any], groups: Sequence[Group], diagnoses: Diagnoses) -> list[Panel]:
+def panels_of(show: dict[str, Any], groups: Sequence[Group], diagnoses: Diagnoses) -> list[Panel]:
     """The panels that a plan's `show` entry asks for; benchmarks never share one."""
     at = show.get("at") if isinstance(show.get("at"), dict) else None
     chosen = [group for group in groups if at is None or group.point == at]

@@ -75,13 +75,13 @@ def _show(plan: Plan, scale: Scale, groups: Sequence[Group], looks: _Looks, cons
                 written.append(path.with_suffix(suffix))
                 write_out(written[-1], text.encode())
             continue
-        panels = panels_of(plan, show, groups, looks)
+        panels = panels_of(show, groups, looks)
         for panel in panels:
             table_of(panel, title, scale.note).show(console)
         if panels:
             written += draw(panels, f"{title}. {scale.note}" if scale.benchmark else title, path)
             written.append(path.with_suffix(".csv"))
-            write_out(written[-1], numbers(panels).encode())
+            write_out(written[-1], numbers(panels, scale.label).encode())
     console.print(f"written: {', '.join(map(str, written))}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -20,7 +20,6 @@ PRETRAIN = "pretrain"  # the recipe whose runs others start from
 class Scale:
     """What a scale changes about every run of a plan."""
 
-    name: str
     label: str
     note: str
     diagnosed: int  # stream images on which figures measure Deviation and Overlap; 0: all
@@ -76,4 +75,4 @@ def read_scale(name: str, benchmark: str | None = None) -> Scale:
             choice = list(known) or ["none: the paper's benchmarks belong to it"]
             raise unknown(f"benchmark of the scale {name}", benchmark, choice)
         told |= {"benchmark": benchmark, "factor": known[benchmark]["memory"], "special": known[benchmark]["set"]}
-    return Scale(name, **table, **told)
+    return Scale(**table, **told)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ocssl import checkpoint
 from ocssl.errors import CheckpointError
 from ocssl.report.runs import Run
-from ocssl.runs.folder import CHECKPOINTS, SNAPSHOTS, whole_checkpoints
+from ocssl.runs.folder import SNAPSHOTS, whole_checkpoints
 
 TILE, GAP, COLUMNS, MOST, MOST_EVICTED = 40, 2, 20, 200, 40
 LARGEST_PNG = 60_000  # bytes; larger sheets are photographs, which WebP packs ten times smaller
@@ -58,10 +58,10 @@ class Gallery:
 def make_gallery(run: Run) -> tuple[Gallery | None, list[str]]:
     """The memory of the newest checkpoint that is whole, with notes on what could not be read."""
     notes: list[str] = []
-    for manifest in sorted((run.folder / CHECKPOINTS).glob(f"*/{checkpoint.MANIFEST}"), reverse=True):
-        name = manifest.parent.name
+    for state in reversed(whole_checkpoints(run.folder)):
+        name = state.name
         try:
-            tensors, _ = checkpoint.read(manifest.parent)
+            tensors, _ = checkpoint.read(state)
             image, loss, born, draws = (tensors[f"memory.column.{key}"] for key in ("image", "loss", "born", "draws"))
             if not len(image):
                 return None, ["The memory is empty: this method stores no images."]

@@ -143,7 +143,7 @@ def _axes(y: str) -> dict[str, Any]:
 
 
 def _mean(curves: Sequence[Sequence[Column]]) -> list[Column]:
-    """Columns of seeds as one: the mean of those that have the usual number of rows."""
+    """Columns of seeds as one: the mean of those that have as many rows as the longest."""
     found: dict[float, list[Sequence[float]]] = {}
     for curve in curves:
         for x, column in curve:
@@ -151,8 +151,8 @@ def _mean(curves: Sequence[Sequence[Column]]) -> list[Column]:
     places = sorted(found)
     if len(places) > MOST_COLUMNS:
         places = [places[round(i * (len(places) - 1) / (MOST_COLUMNS - 1))] for i in range(MOST_COLUMNS)]
-    usual = max((len(column) for x in places for column in found[x]), default=0)
-    fit = {x: [column for column in found[x] if len(column) == usual] for x in places}
+    most = max((len(column) for x in places for column in found[x]), default=0)
+    fit = {x: [column for column in found[x] if len(column) == most] for x in places}
     return [(x, [fmean(row) for row in zip(*own, strict=True)]) for x, own in fit.items() if own]
 
 

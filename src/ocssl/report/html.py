@@ -26,7 +26,7 @@ from ocssl.report.pictures import galleries
 from ocssl.report.plain import shortened
 from ocssl.report.runs import Run
 from ocssl.report.series import by_series
-from ocssl.report.words import decay_words, repeated, summary
+from ocssl.report.words import decay_words, repeated, summary, unlike
 
 MANY_RUNS = 6  # from which on their table is folded
 
@@ -117,7 +117,7 @@ def _overview(runs: Sequence[Run]) -> str:
 def _comparison(comparisons: Sequence[Comparison], runs: Sequence[Run], charts: Sequence[Chart]) -> str:
     if not comparisons:
         return notes(["There are no two methods to compare: finished runs on one stream with one probe."])
-    return table_html(tables.comparison(comparisons, runs)) + (grid(charts) if charts else "")
+    return table_html(tables.comparison(comparisons, runs)) + notes(unlike(runs)) + (grid(charts) if charts else "")
 
 
 def _latent(runs: Sequence[Run]) -> str:

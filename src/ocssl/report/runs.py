@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.errors import RunFolderError
+from ocssl.regular import read_regular
 from ocssl.report.plain import number
 from ocssl.report.records import Evaluation, Holding, Spectrum, evaluation, holding, spectrum
 from ocssl.runs.events import read_events
-from ocssl.runs.folder import EVENTS, METRICS, SETTINGS
+from ocssl.runs.folder import EVENTS, LARGEST_METRICS, METRICS, SETTINGS
 from ocssl.runs.timing import read_timing
 from ocssl.settings import flatten
 
 TRACED = ("share", "steps", "ssl", "spread", "rank")  # columns of `Run.trace`
+LARGEST_SETTINGS, LARGEST_DIARY = 2**20, 2**30  # bytes
 ONLINE = "online"
 
 
@@ -104,13 +106,14 @@ def read_run(folder: Path) -> Run:
     """Everything a report shows of a run except its memory."""
     notes, text, settings = [], "", {}
     try:
-        text = (folder / SETTINGS).read_text(encoding="utf-8")
-        settings = dict(flatten(tomllib.loads(text)))
+        read = read_regular(folder / SETTINGS, LARGEST_SETTINGS).decode()
+        settings = dict(flatten(tomllib.loads(read)))
+        text = read  # of a file that is no settings nothing is shown
     except (OSError, ValueError, RecursionError):
         notes.append(f"{SETTINGS} cannot be read; names come from {METRICS} or the folder.")
     metrics: Any = None
     try:
-        metrics = json.loads((folder / METRICS).read_bytes())
+        metrics = json.loads(read_regular(folder / METRICS, LARGEST_METRICS))
     except FileNotFoundError:
         pass
     except (OSError, ValueError, RecursionError):
@@ -121,7 +124,7 @@ def read_run(folder: Path) -> Run:
         folder,
         method=str(facts.get("method", folder.name)),
         benchmark=str(facts.get("benchmark", "unknown")),
-        seed=seed if isinstance(seed, int) else None,
+        seed=seed if isinstance(seed, int) and 0 <= seed < 2**63 else None,
         text=text,
         settings=settings,
         notes=notes,
@@ -144,7 +147,7 @@ def _read_diary(run: Run) -> None:
     """Evaluations, the course of the numbers and alarms; what is damaged ends the reading."""
     total: float | None = None
     try:
-        for event in read_events(run.folder / EVENTS):
+        for event in read_events(run.folder / EVENTS, LARGEST_DIARY):
             position = number(event.get("position"))
             share = _share(position, total)
             match event["event"]:

@@ -188,6 +188,11 @@ def _show(value: float | None, form: str = ".1f") -> str:
     return NOTHING if value is None else format(value, form)
 
 
+def _exact(value: float | None) -> str:
+    """A number for programs: whole ones with all their digits."""
+    return _show(value, ".0f" if value is not None and float(value).is_integer() else ".6g")
+
+
 def numbers_of_methods(runs: Sequence[Run]) -> Table:
     """The table of methods for programs: one number a cell."""
     rows = []
@@ -195,7 +200,7 @@ def numbers_of_methods(runs: Sequence[Run]) -> Table:
         final, average = known(own, "final"), known(own, "average")
         decay = together(phases(own))
         cells = (_mean(final), spread_over(final), _mean(average), spread_over(average), decay.start if decay else None)
-        told = (_show(value, ".6g") for value in cells)
+        told = (_exact(value) for value in cells)
         rows.append(Row((own[0].series, own[0].benchmark, str(len(own)), *told), own[0].regime))
     measured = ("final_mean", "final_sd", "average_mean", "average_sd", "decay_start_percent")
     return Table("methods", "", ("method", "benchmark", "seeds", *measured), tuple(rows), text=(0, 1))
@@ -212,7 +217,7 @@ def numbers_of_comparison(comparisons: Sequence[Comparison]) -> Table:
         for measure, found in (("final", c.final), ("average", c.average)):
             half = found.half if found else None
             ends = (found.mean - half, found.mean + half) if found and half is not None else (None, None)
-            cells = [_show(value, ".6g") for value in (found.mean if found else None, *ends)]
+            cells = [_exact(value) for value in (found.mean if found else None, *ends)]
             verdict = found.verdict if found else NOTHING
             rows.append(
                 Row((c.series, c.reference, measure, str(found.pairs if found else 0), *cells, verdict), c.run.regime)
@@ -227,7 +232,7 @@ def numbers_of_evaluations(runs: Sequence[Run]) -> Table:
     for run in runs:
         for e in run.evaluations:
             cells = (run.seed, e.experience, e.seen, e.accuracy, e.deviation, e.overlap, e.online_overlap)
-            rows.append(Row((run.name, run.benchmark, *(_show(value, ".6g") for value in cells))))
+            rows.append(Row((run.name, run.benchmark, *(_exact(value) for value in cells))))
     measured = ("experience", "seen", "accuracy", "deviation", "overlap", "online_overlap")
     return Table("evaluations", "", ("method", "benchmark", "seed", *measured), tuple(rows), text=(0, 1))
 

@@ -13,6 +13,8 @@ from ocssl.report.series import by_series, circumstances, comparable, known, sha
 from ocssl.texts import mean_and_spread
 
 DECAYS, NO_DECAY, UNKNOWN_DECAY = "decays", "no decay seen", "not measured"
+# what gives a method more to work with, whatever its rules are
+COMPUTE = ("encoder.name", "encoder.width", "schedule.passes", "schedule.batch", "memory.capacity", "init.sha256")
 TOO_FEW = f"too few evaluations to tell decay ({LEAST} are needed)"
 
 
@@ -30,6 +32,27 @@ def summary(runs: Sequence[Run]) -> list[str]:
     fallen = [run.label for run in runs if run.collapsed]
     words.append(f"Collapsed: {', '.join(fallen)}." if fallen else "Nothing collapsed.")
     return words
+
+
+def unlike(runs: Sequence[Run]) -> list[str]:
+    """In what the series that are compared differ beside their methods, a sentence for each group."""
+    words = []
+    for group in comparable(runs):
+        series = {name: own[0].settings for name, own in by_series(group).items()}
+        told = []
+        for key in COMPUTE:
+            values: dict[str, list[str]] = {}
+            for name, settings in series.items():
+                values.setdefault(str(settings.get(key)), []).append(name)
+            if len(values) > 1:
+                told.append(f"{key} ({', '.join(f'{value}: {_and(names)}' for value, names in values.items())})")
+        if told:
+            words.append(f"On {group[0].benchmark} the methods differ in more than their rules: {'; '.join(told)}.")
+    return words
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} others"
 
 
 def _rankings(runs: Sequence[Run]) -> list[str]:

@@ -20,7 +20,7 @@ from ocssl import __version__
 from ocssl.errors import OcsslError, SettingError
 from ocssl.runs.config import read_settings
 from ocssl.runs.folder import EVENTS, IN_USE, SETTINGS, only_one
-from ocssl.runs.node import attend
+from ocssl.runs.node import Message, attend
 from ocssl.runs.parcels import Files, News, pack, receive
 from ocssl.runs.pool import Board, finished_quietly
 from ocssl.runs.progress import Bars
@@ -186,11 +186,8 @@ class _Driver:
         for messages in ready:
             task = self.running[messages]
             try:
-                ended = self._take(task, self.ray.get(next(messages)))
-            except (
-                self.ray.exceptions.RayError,
-                StopIteration,
-            ) as error:  # first: it may be an OSError of the node's, too
+                ended = self._take(task, *self.ray.get(next(messages)))
+            except (self.ray.exceptions.RayError, StopIteration) as error:  # first: it may be an OSError of the node's
                 self._lose(task.name, error)
                 ended = True
             except (OcsslError, OSError) as error:
@@ -201,8 +198,8 @@ class _Driver:
                 del self.running[messages]
                 task.lock.close()
 
-    def _take(self, task: _Task, message: Mapping[str, Any]) -> bool:
-        news: News | None = message["news"]
+    def _take(self, task: _Task, node: str, message: Message) -> bool:
+        news = message.news
         if news is not None:
             receive(news, task.folder, task.keep)
             if news.position is not None:
@@ -210,11 +207,12 @@ class _Driver:
             for event in task.diary.new():
                 self.board.show(task.name, event)
             if self.received:
-                self.received(task.name, message["node"], news)
-        if message["ended"]:
+                self.received(task.name, node, news)
+        self.board.warn(task.name, message.warnings)
+        if message.ended:
             unfinished = self.asked and not finished_quietly(task.folder)
-            self.board.end(task.name, message["failure"], stopped=unfinished)
-        return bool(message["ended"])
+            self.board.end(task.name, message.failure, stopped=unfinished)
+        return message.ended
 
     def _lose(self, name: str, error: Exception) -> None:
         """A node is gone, or what ran there: once more, elsewhere, unless that never leads any further."""
@@ -239,8 +237,8 @@ class _Driver:
 
 def _attend(
     name: str, parcel: Files, threads: int, options: Sequence[str], version: str, switch: Any
-) -> Iterator[dict[str, Any]]:
-    """The task on a node: one message after another, the last one says how it ended."""
+) -> Iterator[tuple[str, Message]]:
+    """The task on a node: its name with one message after another, the last one says how it ended."""
     ray = _ray()
     node = ray.get_runtime_context().get_node_id()
 
@@ -250,5 +248,5 @@ def _attend(
         except Exception:  # nobody to ask: go on
             return False
 
-    for news, ended, failure in attend(name, parcel, threads, options, version, asked):
-        yield {"node": node, "news": news, "ended": ended, "failure": failure}
+    for message in attend(name, parcel, threads, options, version, asked):
+        yield node, message

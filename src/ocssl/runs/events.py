@@ -6,13 +6,18 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ocssl.errors import RunFolderError
+from ocssl.regular import open_regular
 
 if TYPE_CHECKING:
     from ocssl.runs.tracking import Follower
+
+LONGEST = 2**24  # bytes of a line; what is longer is not ours
 
 
 class Events:
@@ -43,37 +48,38 @@ class Events:
             return sum(len(line) for line in file if line.endswith(b"\n"))
 
     def write(self, event: str, **facts: Any) -> None:
-        whole = {"event": event, **{key: _plain(value) for key, value in facts.items()}}
+        whole = {"event": event, **plain(facts)}
         self._file.write(json.dumps(whole).encode() + b"\n")
         self._file.flush()
         for sink in self._sinks:
             sink.write(whole)
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # of what could not be written, on a full disk, it was told when it was to be
+            self._file.close()
         for sink in self._sinks:
             sink.close()
 
 
-def _plain(value: Any) -> Any:
-    """JSON has no NaN or infinity: null instead."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+def plain(value: Any) -> Any:
+    """A value as JSON has it: NaN and infinity are null."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a run; a last line cut off by a crash is passed over."""
+def read_events(path: Path, most: int | None = None) -> Iterator[dict[str, Any]]:
+    """The events of a run, of a file of at most so many bytes; a last line cut off by a crash is passed over."""
     try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
+        with open_regular(path, most) as file:
+            for number, line in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
                 if not line.endswith(b"\n"):
                     return
                 try:
                     event = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     raise RunFolderError(f"line {number} of {path} is not JSON.") from None
                 if isinstance(event, dict) and "event" in event:
                     yield event

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from pathlib import Path
 from typing import IO, Any
 
 from ocssl import checkpoint
 from ocssl.errors import RunFolderError
+from ocssl.regular import read_regular
 from ocssl.runs.config import RunSettings, read_settings, to_toml
 from ocssl.settings import flatten
 
 SETTINGS, EVENTS, METRICS, CHECKPOINTS = "run.toml", "events.jsonl", "metrics.json", "checkpoints"
 SNAPSHOTS = "snapshots"
-METRIC_NAMES = {"method", "benchmark", "seed", "steps", "seconds"}  # at least, beside these:
+METRIC_NAMES = {"method", "benchmark", "seed", "steps", "seconds", "final_accuracy", "average_accuracy"}  # at least
 NUMBERS = ("start_accuracy", "final_accuracy", "average_accuracy")
 COURSES = ("positions", "accuracies", "deviations", "overlaps")  # as long as there were evaluations
+LARGEST_METRICS = 2**26  # bytes
 IN_USE = "another process is running in"
 
 
@@ -25,9 +28,11 @@ def create(folder: Path, settings: RunSettings) -> None:
     try:
         _refuse_used(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.replace_file(folder / SETTINGS, to_toml(settings).encode())
-        for half in checkpoint.halves_of(folder / SETTINGS):
-            half.unlink(missing_ok=True)
+        if not checkpoint.new_file(folder / SETTINGS, to_toml(settings).encode()):
+            _refuse_used(folder)  # another process has just made it
+        for path in folder.iterdir():
+            if checkpoint.is_half(path, folder / SETTINGS):
+                path.unlink(missing_ok=True)
     except OSError as error:
         raise RunFolderError(f"cannot write to {folder}: {error.strerror}.") from None
 
@@ -49,17 +54,25 @@ def place(folder: Path, settings: RunSettings) -> None:
                 "move it away, or name another folder with --out."
             )
     if found != settings and finished(folder) is None:
-        with only_one(folder):  # the file is what a process that is still there holds on to
-            write_out(folder / SETTINGS, to_toml(settings).encode())
+        try:
+            with only_one(folder):
+                write_out(folder / SETTINGS, to_toml(settings).encode())
+        except RunFolderError as error:
+            if not str(error).startswith(IN_USE):  # the process that is there goes on with what it was told
+                raise
 
 
 def _refuse_used(folder: Path) -> None:
     if (folder / SETTINGS).exists():
         how = "see its metrics.json" if (folder / METRICS).exists() else f"continue it with: ocssl resume {folder}"
         raise RunFolderError(f"{folder} already holds a run ({how}); name another folder with --out.")
-    halves = checkpoint.halves_of(folder / SETTINGS)  # of processes that were killed while they made this folder
-    if folder.exists() and (not folder.is_dir() or any(path not in halves for path in folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(_foreign(path, folder / SETTINGS) for path in folder.iterdir())):
         raise RunFolderError(f"{folder} is not empty and not a run; name another folder with --out.")
+
+
+def _foreign(path: Path, settings: Path) -> bool:
+    """Whether a file is none that processes leave which make the same folder, or were killed while they did."""
+    return path != settings and not checkpoint.is_half(path, settings)
 
 
 def write_out(path: Path, content: bytes) -> None:
@@ -74,10 +87,10 @@ def write_out(path: Path, content: bytes) -> None:
 def finished(folder: Path) -> dict[str, Any] | None:
     """The metrics of a run that has come to its end."""
     try:
-        found: dict[str, Any] = json.loads((folder / METRICS).read_bytes())
+        found: dict[str, Any] = json.loads(read_regular(folder / METRICS, LARGEST_METRICS))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise RunFolderError(f"{folder / METRICS} is damaged: it is not JSON.") from None
     if not isinstance(found, dict) or not found.keys() >= METRIC_NAMES or not _numbers(found):
         raise RunFolderError(f"{folder / METRICS} is damaged: it holds no metrics of a run.")
@@ -92,6 +105,7 @@ def _numbers(metrics: dict[str, Any]) -> bool:
     positions = [place for place in metrics["positions"] if isinstance(place, int) and place > 0]
     numbers = [metrics.get(name) for name in NUMBERS] + [number for course in courses for number in course]
     known = all(number is None or isinstance(number, int | float) for number in numbers)
+    known = known and all(isinstance(metrics[name], int | float) for name in ("steps", "seconds"))
     return known and 0 < len(positions) == len(metrics["positions"])
 
 
@@ -107,12 +121,20 @@ class only_one:
         self.folder = folder
 
     def __enter__(self) -> None:
-        self.file: IO[bytes] = open(self.folder / SETTINGS, "rb")
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.file.close()
-            raise RunFolderError(f"{IN_USE} {self.folder}.") from None
+        path = self.folder / SETTINGS
+        while True:
+            self.file: IO[bytes] = open(path, "rb")
+            try:
+                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(self.file.fileno()), os.stat(path)):
+                    return
+            except BlockingIOError:
+                self.file.close()
+                raise RunFolderError(f"{IN_USE} {self.folder}.") from None
+            except OSError as error:
+                self.file.close()
+                raise RunFolderError(f"cannot lock {path}: {error.strerror}.") from None
+            self.file.close()  # another file has been put in its place meanwhile: look again
 
     def __exit__(self, *exception: object) -> None:
         self.file.close()

@@ -17,12 +17,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from ocssl.assembly import require_known, usable_device
 from ocssl.errors import RunFolderError, SettingError
 from ocssl.evaluate.diagnosis import diagnose, shape, some
 from ocssl.evaluate.evaluation import probe, probe_tasks
@@ -30,8 +32,10 @@ from ocssl.evaluate.features import encode_benchmark
 from ocssl.evaluate.latent import overlap_count_from
 from ocssl.evaluate.linear import Compat
 from ocssl.evaluate.tasks import summarise
+from ocssl.parts import load_parts
 from ocssl.runs.config import RunSettings, read_settings
 from ocssl.runs.folder import SETTINGS
+from ocssl.runs.pool import usable_cores
 from ocssl.runs.progress import Bars
 from ocssl.runs.run import make_stream
 from ocssl.runs.snapshots import Look, chosen, look
@@ -73,13 +77,14 @@ def evaluate_run(
     workers: int,
     bars: Bars,
     device: str = "cpu",
+    parts: Path | None = None,
     stop: Stop = NEVER,
 ) -> dict[str, Any]:
     """Accuracies of the probes at the chosen checkpoints, and what is read from them."""
     settings = read_settings(folder / SETTINGS)
     names = list(dict.fromkeys(probes or [settings.evaluate.probe]))
     jobs = [(path, names, per_task, compat) for path in chosen(folder, checkpoint).values()]
-    rows, stream = _each(settings, data, _evaluate_one, jobs, "evaluating", workers, bars, device, stop)
+    rows, stream = _each(settings, data, _evaluate_one, jobs, "evaluating", workers, bars, device, parts, stop)
     summary = {name: _summary(rows, name, stream.tasks()) for name in names}
     return {**_about(folder, settings), "probe_compat": compat, "checkpoints": rows, "summary": summary}
 
@@ -96,6 +101,7 @@ def diagnose_run(
     workers: int,
     bars: Bars,
     device: str = "cpu",
+    parts: Path | None = None,
     stop: Stop = NEVER,
 ) -> dict[str, Any]:
     """Latent metrics at the chosen checkpoints."""
@@ -103,7 +109,7 @@ def diagnose_run(
         raise SettingError(f"--samples is {samples} and --views {views}: wanted at least 0 and at least 2.")
     settings = read_settings(folder / SETTINGS)
     jobs = [(path, list(dict.fromkeys(on)), samples, views, times) for path in chosen(folder, checkpoint).values()]
-    rows, _ = _each(settings, data, _diagnose_one, jobs, "diagnosing", workers, bars, device, stop)
+    rows, _ = _each(settings, data, _diagnose_one, jobs, "diagnosing", workers, bars, device, parts, stop)
     return {**_about(folder, settings), "checkpoints": rows}
 
 
@@ -125,24 +131,31 @@ def _each(
     workers: int,
     bars: Bars,
     device: str,
+    parts: Path | None,
     stop: Stop,
 ) -> tuple[list[dict[str, Any]], ExperienceStream]:
     """Do the jobs in processes of their own, in order; the benchmark is loaded first, so that its cache is there."""
+    load_parts(parts)
+    require_known(settings)
+    usable_device(device)
     with bars:
         benchmark = load_benchmark(settings.benchmark, settings.stream, settings.reading(data), bars.report)
         stream = make_stream(benchmark, settings)
-        count = min(workers or os.cpu_count() or 1, len(jobs))
+        places = _places(device, workers, len(jobs))
         rows = []
         spawn = get_context("spawn")
         tie, held = spawn.Pipe(duplex=False)
-        with ProcessPoolExecutor(count, spawn, _begin, (settings, data, device, tie)) as pool, held:
+        devices = spawn.SimpleQueue()  # one for each process
+        for place in places:
+            devices.put(place)
+        with ProcessPoolExecutor(len(places), spawn, _begin, (settings, data, parts, devices, tie)) as pool, held:
             futures = [pool.submit(work, *job) for job in jobs]
             for done, future in enumerate(futures, 1):
                 while not wait([future], POLL).done:
                     stop.check()
                 try:
                     rows.append(future.result())
-                except BrokenProcessPool:
+                except (BrokenProcessPool, torch.OutOfMemoryError):
                     raise RunFolderError(
                         f"a process was killed while {what}, perhaps for lack of memory; fewer --workers need less."
                     ) from None
@@ -150,14 +163,24 @@ def _each(
     return rows, stream
 
 
-def _begin(settings: RunSettings, data: Path | None, device: str, tie: Connection) -> None:
+def _places(device: str, workers: int, jobs: int) -> list[str]:
+    """The devices of so many processes, or as many as there are cores or GPUs: GPUs are dealt out in turn."""
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    count = min(workers or gpus or len(usable_cores()), jobs)
+    return [f"cuda:{number % gpus}" if gpus else device for number in range(count)]
+
+
+def _begin(
+    settings: RunSettings, data: Path | None, parts: Path | None, devices: SimpleQueue[str], tie: Connection
+) -> None:
     """Load the benchmark once in each process, which ends when its parent lets go of the tie, or is killed."""
     global _subject
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     threading.Thread(target=_end_with, args=(tie,), daemon=True).start()
     torch.set_num_threads(1)
+    load_parts(parts)
     benchmark = load_benchmark(settings.benchmark, settings.stream, settings.reading(data))
-    _subject = _Subject(settings, benchmark, make_stream(benchmark, settings), device)
+    _subject = _Subject(settings, benchmark, make_stream(benchmark, settings), devices.get())
 
 
 def _end_with(tie: Connection) -> None:

@@ -9,6 +9,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ocssl import __version__
@@ -21,26 +22,34 @@ PERIOD = 0.5  # seconds between two looks at the run
 SCRATCH = "OCSSL_SCRATCH"  # in a node's environment: where its runs work; by default the folder for temporary files
 
 
+@dataclass(frozen=True)
+class Message:
+    """What a node tells of a run: what is new, and in the last one that it has ended, and why if it failed."""
+
+    news: News | None = None
+    ended: bool = False
+    failure: str | None = None
+    warnings: Sequence[str] = ()
+
+
 def attend(
     name: str, parcel: Files, threads: int, options: Sequence[str], version: str, asked: Callable[[], bool]
-) -> Iterator[tuple[News | None, bool, str | None]]:
-    """Go on with a run in a folder of this machine's own; tells news, whether it has ended, and why if it failed."""
+) -> Iterator[Message]:
+    """Go on with a run in a folder of this machine's own, and tell of it."""
+    host = socket.gethostname()
     if version != __version__:
-        yield None, True, f"{socket.gethostname()} has ocssl {__version__}, and this is {version}; install the same."
+        yield Message(None, True, f"{host} has ocssl {__version__}, and this is {version}; install the same.")
         return
-    _clear_away(Path(os.environ.get(SCRATCH) or tempfile.gettempdir()))
-    scratch = Path(tempfile.mkdtemp(prefix=f"{_mine()}{os.getpid()}-", dir=os.environ.get(SCRATCH)))
+    place = Path(os.environ.get(SCRATCH) or tempfile.gettempdir())
+    _clear_away(place)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{_mine()}{os.getpid()}-", dir=place))
     worker: Worker | None = None
     try:
         folder = scratch / name
         folder.mkdir()
         unpack(parcel, folder)
         if missing := _missing(folder):
-            yield (
-                None,
-                True,
-                f"{missing} is not there on {socket.gethostname()}; put it at the same place on every node.",
-            )
+            yield Message(None, True, f"{missing} is not there on {host}; put it at the same place on every node.")
             return
         worker, stopping = Worker(folder, threads, options=options), False
         reporter = Reporter(folder, parcel)
@@ -50,9 +59,8 @@ def attend(
                 worker.ask_to_stop()
                 stopping = True
             if worker.running and (news := reporter.news()):
-                yield news, False, None
-        failure = worker.failure(stopping)
-        yield reporter.news(ended=True), True, failure
+                yield Message(news)
+        yield Message(reporter.news(ended=True), True, worker.failure(stopping), worker.warnings())
     finally:
         if worker is not None:
             worker.end()

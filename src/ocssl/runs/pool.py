@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -50,7 +50,7 @@ def run_all(
     board = Board(folders, bars)
     if not board.waiting:
         return board.failures
-    cores, gpus = _cores(), _gpus() if device == "cuda" else []
+    cores, gpus = usable_cores(), _gpus() if device == "cuda" else []
     at_once = min(workers or len(gpus) or max(1, len(cores) // threads), len(board.waiting))
     if at_once * threads > len(cores) and not shared:
         bars.warn(f"{at_once} workers with {threads} threads each share {len(cores)} cores: they wait for one another.")
@@ -75,6 +75,7 @@ def run_all(
             for name in ended:
                 worker, place = running.pop(name)
                 free.append(place)
+                board.warn(name, worker.warnings())
                 failure = worker.failure(asked)
                 if failure and failure.startswith(IN_USE):  # since we looked
                     board.back(name)
@@ -113,7 +114,7 @@ def _gpus() -> list[str]:
     return visible or [str(number) for number in range(device_count())]
 
 
-def _cores() -> list[int]:
+def usable_cores() -> list[int]:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
@@ -150,6 +151,7 @@ class Board:
         self.failures: dict[str, str] = {}
         self.waiting: list[str] = []
         self._put_off: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
         self._shares: dict[str, float] = {}  # of the runs that are under way
         self._lengths: dict[str, int] = {}
         for name, folder in folders.items():
@@ -193,7 +195,14 @@ class Board:
         elif kind == "evaluation":
             bars.evaluated(name, event["experience"], event["accuracy"], event["deviation"], event["overlap"])
         elif kind == "collapse":
-            bars.warn(f"{name}: {event['message']}")
+            self.warn(name, [event["message"]])
+
+    def warn(self, name: str, messages: Iterable[str]) -> None:
+        """What a run has warned of, each thing once."""
+        for message in messages:
+            if (name, message) not in self._warned:
+                self._warned.add((name, message))
+                self.bars.warn(f"{name}: {message}")
 
     def end(self, name: str, failure: str | None, stopped: bool = False) -> None:
         """A run has ended: with a reason if it failed, and perhaps before its end if it was stopped."""
@@ -219,7 +228,5 @@ def _in_use(folder: Path) -> bool:
     try:
         with only_one(folder):
             return False
-    except OSError:
-        return False  # no run folder: its worker will say so
-    except OcsslError:
-        return True
+    except (OSError, OcsslError) as error:
+        return str(error).startswith(IN_USE)  # of anything else its worker will complain

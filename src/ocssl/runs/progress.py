@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ocssl.info import Info
 
 OVERALL = "all runs"
+WARNING = "warning: "  # how a line with one begins
 
 
 class Bars:
@@ -94,7 +95,7 @@ class Bars:
 
     def warn(self, message: str) -> None:
         """A warning is shown even when quiet."""
-        self.console.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
+        self.console.print(Text.assemble((WARNING, "bold yellow"), message), soft_wrap=True)
 
 
 class Progress:

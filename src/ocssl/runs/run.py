@@ -30,7 +30,7 @@ from ocssl.runs.metrics import summary
 from ocssl.runs.progress import Progress
 from ocssl.runs.snapshots import write_snapshot
 from ocssl.runs.stop import Stop
-from ocssl.runs.timing import read_timing, write_timing
+from ocssl.runs.timing import write_timing
 from ocssl.runs.tracking import followers
 from ocssl.runs.unheard import Unheard
 from ocssl.statistics import collapsed
@@ -47,6 +47,7 @@ class Position:
     warned: bool = False  # of collapse
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     data: str = ""  # fingerprint of the benchmark's images
+    phases: dict[str, float] = field(default_factory=dict)  # seconds that each has taken
 
 
 def execute(
@@ -133,7 +134,7 @@ class _Session:
         self.faults: dict[str, str] = {event["name"]: event["reason"] for event in told}
         self.known_faults = 0
         self.started = time.perf_counter()
-        self.clock = PhaseClock(self.learner, read_timing(folder))
+        self.clock = PhaseClock(self.learner, self.position.phases)
 
     def _go(self) -> dict[str, Any] | None:
         position, evaluations = self.position, moments(self.stream, self.settings.evaluate.every)
@@ -248,7 +249,7 @@ class _Session:
         position = self.position
         folder = self.folder / CHECKPOINTS / f"{position.minibatches:08d}"
         position.seconds, self.started = self._seconds(), time.perf_counter()
-        position.events = self.events.sync()
+        position.events, position.phases = self.events.sync(), dict(self.clock.seconds)
         with self.clock.during("save"):
             self.learner.save(folder, {"position": asdict(position)})
             found = sorted(whole_checkpoints(self.folder), reverse=True) if self.ranks.first else []

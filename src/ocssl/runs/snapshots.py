@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import checkpoint
+from ocssl.assembly import usable_device
 from ocssl.errors import CheckpointError, RunFolderError
 from ocssl.learner import Learner
 from ocssl.memory import Memory
@@ -78,16 +79,19 @@ def chosen(folder: Path, wanted: str) -> dict[int, Path]:
 
 def look(path: Path, device: str = "cpu") -> Look:
     """Read a snapshot or a checkpoint."""
+    place = usable_device(device)  # or the checkpoint would be blamed
     tensors, facts = checkpoint.read(path)
     try:
         alone = {**facts["settings"].get("compute", {}), "ranks": 1}  # it is not to go on
         settings = validate(LearnerSettings, {**facts["settings"], "compute": alone})
         learner = Learner(
-            facts["method"], image_size=facts["image_size"], seed=facts["seed"], settings=settings, device=device
+            facts["method"], image_size=facts["image_size"], seed=facts["seed"], settings=settings, device=place
         )
         network = {name.removeprefix(NETWORK): t for name, t in tensors.items() if name.startswith(NETWORK)}
         learner.network.load_state_dict(network)
         learner.steps, learner.seen = facts["steps"], facts["seen"]
+    except torch.OutOfMemoryError:
+        raise
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not fit this version: {error}.") from None
     memory = {name.removeprefix(COLUMN): t for name, t in tensors.items() if name.startswith(COLUMN)}

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from ocssl.runs.events import plain
 from ocssl.runs.folder import write_out
 
 
@@ -84,13 +85,4 @@ def _per_cent(value: float | None) -> str:
 
 def write_json(found: dict[str, Any], path: Path) -> None:
     """Write all numbers to a file, all or nothing; what was not measured is null."""
-    write_out(path, json.dumps(_plain(found), indent=1).encode())
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN: null instead."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    write_out(path, json.dumps(plain(found), indent=1).encode())

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ocssl import checkpoint
+from ocssl.regular import read_regular
 
 TIMING = "timing.json"
+LARGEST = 2**20  # bytes
 
 
 def write_timing(folder: Path, seconds: Mapping[str, float]) -> None:
@@ -24,7 +26,7 @@ def write_timing(folder: Path, seconds: Mapping[str, float]) -> None:
 def read_timing(folder: Path) -> dict[str, float]:
     """The seconds by phase of a run folder; nothing where there are none, or none that can be read."""
     try:
-        found = json.loads((folder / TIMING).read_bytes())
+        found = json.loads(read_regular(folder / TIMING, LARGEST))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(found, dict):

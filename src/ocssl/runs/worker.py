@@ -13,15 +13,16 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ocssl.runs.folder import EVENTS
+from ocssl.runs.progress import WARNING
 from ocssl.runs.stop import Stop
 
 TIED = "OCSSL_TIED"  # in the environment of a worker: its standard input ends when its parent does
 SPEAKER = "ocssl: "  # how our complaints begin; what others say may follow
 GRACE = 10.0  # seconds that an orphan has to save before it ends without
-MOST_WORDS = 2**16  # bytes of a worker's complaints that are read
+MOST_WORDS = 2**16  # bytes of a worker's complaints and warnings that are read
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # in the environment of a process: the GPUs that it sees
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -38,12 +39,12 @@ class Worker:
         gpu: str | None = None,
     ) -> None:
         self.diary = Diary(folder / EVENTS)
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe that nobody empties would stop the worker
+        self._said, self._words = map(tempfile.TemporaryFile, ["w+b"] * 2)  # pipes that nobody empties would fill
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ocssl", "resume", str(folder), "--quiet", *options],
             env={**_alone(), **dict.fromkeys(THREADS, str(threads)), TIED: "1", **({VISIBLE: gpu} if gpu else {})},
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=self._said,
             stderr=self._words,
             start_new_session=True,  # Ctrl-C is for the parent, which asks its workers once
         )
@@ -70,7 +71,12 @@ class Worker:
             self.process.wait()
         if self.process.stdin:
             self.process.stdin.close()
+        self._said.close()
         self._words.close()
+
+    def warnings(self) -> list[str]:
+        """What it has warned of."""
+        return [line.removeprefix(WARNING) for line in _last_lines(self._said) if line.startswith(WARNING)]
 
     def failure(self, asked: bool) -> str | None:
         """Why it ended, in a sentence, if not because it was done or asked to stop."""
@@ -81,11 +87,14 @@ class Worker:
             return "it was stopped by somebody else, and has saved; the same command goes on."
         if code < 0:
             return f"it was killed by signal {-code} ({_signal_name(-code)}); the same command goes on."
-        self._words.seek(0, os.SEEK_END)
-        self._words.seek(max(0, self._words.tell() - MOST_WORDS))
-        lines = self._words.read().decode(errors="replace").strip().splitlines()
+        lines = _last_lines(self._words)
         own = [line.removeprefix(SPEAKER) for line in lines if line.startswith(SPEAKER)] or lines
         return own[-1] if own else f"it ended with exit code {code} and no word."
+
+
+def _last_lines(file: IO[bytes]) -> list[str]:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - MOST_WORDS))
+    return file.read().decode(errors="replace").strip().splitlines()
 
 
 def _alone() -> dict[str, str]:
@@ -140,7 +149,7 @@ class Diary:
                 self.read += len(line)
                 try:
                     event = json.loads(line)
-                except ValueError:  # cut off and grown past our place since the last look
+                except (ValueError, RecursionError):  # cut off and grown past our place since the last look
                     self.read = 0
                     return
                 if not isinstance(event, dict) or "event" not in event:
