@@ -95,7 +95,7 @@ def test_seeds_that_are_missing_or_damaged_are_said_beside_the_number(tmp_path: 
     cells = {row[0]: row[1] for row in table.rows}
     assert cells["FIFO"] == f"{metrics[first.address]['final_accuracy']:.1f} (1 of 3 seeds)"
     assert "seeds" not in cells["Reservoir"]
-    (panel, *_) = panels_of(plan, {"kind": "curves", "measures": ["accuracy"]}, groups, diagnoses)
+    (panel, *_) = panels_of({"kind": "curves", "measures": ["accuracy"]}, groups, diagnoses)
     assert "FIFO (1 of 3 seeds)" in [line.name for line in panel.lines]
 
 
@@ -125,7 +125,7 @@ def test_rules_are_those_of_the_recipes() -> None:
 def panels(name: str, folder: Path) -> tuple[list[list[Panel]], Made]:
     made = make(name, folder)
     plan, _, groups, _ = made
-    return [panels_of(plan, show, groups, diagnoses) for show in plan.show], made
+    return [panels_of(show, groups, diagnoses) for show in plan.show], made
 
 
 def test_a_number_against_a_setting(tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ def _create(folder: Path, start: Any, told: Any) -> None:
 
 def test_of_two_processes_that_make_one_folder_one_does_and_the_other_is_told(tmp_path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
-    for number in range(10):
+    for number in range(4):
         start, told = context.Barrier(2), context.Queue()
         processes = [context.Process(target=_create, args=(tmp_path / str(number), start, told)) for _ in range(2)]
         for process in processes:
