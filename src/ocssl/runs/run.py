@@ -94,7 +94,7 @@ def make_stream(benchmark: Benchmark, settings: RunSettings) -> ExperienceStream
     if not len(stream):
         raise SettingError(
             f"no experience of {benchmark.name} has the {settings.schedule.stream_batch} images of a minibatch; "
-            "lower schedule.stream_batch or raise stream.fraction."
+            "lower stream.experiences or schedule.stream_batch, or raise stream.fraction."
         )
     return stream
 
