@@ -164,10 +164,11 @@ def test_a_folder_that_another_process_takes_after_we_looked_is_waited_for(
 
 
 def _place_all(out: Path, start: Any, told: Any) -> None:
+    settings = resolve_run("solar", "synthetic", 0, {})
     start.wait()
     try:
         for number in range(40):
-            place(out / str(number), resolve_run("solar", "synthetic", 0, {}))
+            place(out / str(number), settings)
     except OcsslError as error:
         told.put(str(error))
     told.put("done")
@@ -304,27 +305,29 @@ def test_a_lock_holds_on_to_the_file_that_is_there(tmp_path: Path, monkeypatch: 
     assert len(rounds) == 2
 
 
-def _create(folder: Path, start: Any, told: Any) -> None:
-    start.wait()
-    try:
-        create(folder, resolve_run("solar", "synthetic", 0, {}))
-        told.put("made")
-    except OcsslError as error:
-        told.put(str(error))
+def _create_all(out: Path, start: Any, told: Any) -> None:
+    said, settings = [], resolve_run("solar", "synthetic", 0, {})
+    for number in range(20):
+        start.wait()
+        try:
+            create(out / str(number), settings)
+            said.append("made")
+        except OcsslError as error:
+            said.append(str(error))
+    told.put(said)
 
 
 def test_of_two_processes_that_make_one_folder_one_does_and_the_other_is_told(tmp_path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
-    for number in range(4):
-        start, told = context.Barrier(2), context.Queue()
-        processes = [context.Process(target=_create, args=(tmp_path / str(number), start, told)) for _ in range(2)]
-        for process in processes:
-            process.start()
-        one, other = sorted((told.get(timeout=120) for _ in processes), key=len)
-        for process in processes:
-            process.join()
-        assert one == "made"
-        assert "already holds a run" in other or "is not empty" in other
+    start, told = context.Barrier(2), context.Queue()
+    processes = [context.Process(target=_create_all, args=(tmp_path, start, told)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for one, other in zip(*(told.get(timeout=120) for _ in processes), strict=True):
+        assert (one == "made") != (other == "made")
+        assert "already holds a run" in one + other
+    for process in processes:
+        process.join()
 
 
 def test_lines_of_a_diary_that_are_no_events_are_passed_over(tmp_path: Path) -> None:
