@@ -35,7 +35,7 @@ def test_the_fused_update_is_that_of_plain_sgd(method: str, width: int, exactly:
     plain._optimizer = torch.optim.SGD(  # type: ignore[assignment]
         parameters.values(), options.lr, options.momentum, weight_decay=options.weight_decay, fused=False
     )
-    plain._optimizer.parameters = parameters
+    plain._optimizer.parameters, plain._optimizer.lr = parameters, options.lr
     for seed in range(4):
         for one in (fused, plain):
             one.partial_fit(images(10, seed))

@@ -1,5 +1,8 @@
 """The optimizer of a learner against the formula, and what it keeps and refuses."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -36,6 +39,31 @@ def test_it_takes_the_steps_of_the_formula_also_where_gradients_come_late() -> N
     for name, weight in weights.items():
         torch.testing.assert_close(weight.detach().double(), wanted[name], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(optimizer.momenta()[name].double(), moved[name], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("momentum", "decay"), [(0.9, 0.01), (0.9, 0.0), (0.0, 0.01)])
+def test_its_steps_are_those_of_torchs_class_to_the_bit(momentum: float, decay: float) -> None:
+    options = OptimizerSettings(lr=0.1, momentum=momentum, weight_decay=decay)
+    (optimizer, weights, _), (_, copies, _) = made(options), made(options)
+    theirs = torch.optim.SGD(copies.values(), 0.1, momentum, weight_decay=decay, fused=True)
+    for gradient in gradients(5):
+        for weight in (*weights.values(), *copies.values()):
+            weight.grad = gradient.clone()
+        optimizer.step()
+        theirs.step()
+    assert all(torch.equal(weights[name], copies[name]) for name in weights)
+
+
+def test_a_learner_learns_without_loading_torchs_compiler() -> None:
+    program = (
+        "import sys, torch, ocssl\n"
+        "settings = {'encoder.name': 'resnet10', 'encoder.width': 2, 'objective.projection': 16}\n"
+        "learner = ocssl.Learner('solar', image_size=8, settings=settings)\n"
+        "learner.partial_fit(torch.zeros(10, 3, 8, 8, dtype=torch.uint8))\n"
+        "assert learner.steps == 6\n"
+        "sys.exit('torch._dynamo' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_it_goes_on_from_its_momenta_to_the_bit() -> None:

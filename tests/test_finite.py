@@ -77,7 +77,7 @@ def test_an_optimizer_that_is_not_told_would_step_on() -> None:
     settings = {"encoder.name": "resnet10", "encoder.width": 2, "objective.projection": 16, "schedule.passes": 1}
     learner = ocssl.Learner("solar", image_size=8, settings=settings)
     learner._guard.at_once = False
-    learner._optimizer.found_inf = None  # type: ignore[attr-defined]
+    learner._optimizer._guard = Guard(torch.device("cpu"))
     with torch.no_grad():
         learner.objective.get_submodule("predictor")[0].weight.fill_(float("nan"))  # type: ignore[index]
     images = torch.randint(0, 256, (10, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

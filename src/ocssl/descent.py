@@ -6,28 +6,51 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
 from ocssl.finite import Guard
 from ocssl.settings import OptimizerSettings
 
 
-class Descent(torch.optim.SGD):
-    """SGD over named parameters; it takes no step once its guard has refused a loss."""
+class Descent:
+    """SGD over named parameters; it takes no step once its guard has refused a loss.
+
+    Steps are those of `torch.optim.SGD`, by the function beneath it: making the class itself loads torch's compiler,
+    which takes a process two seconds and 70 MiB.
+    """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], options: OptimizerSettings, guard: Guard) -> None:
-        super().__init__(
-            parameters.values(), options.lr, options.momentum, weight_decay=options.weight_decay, fused=True
-        )
         self.parameters = dict(parameters)
-        self.found_inf = guard.refused  # what fused optimizers ask before a step
-        if options.momentum:  # made at once: parameters may have their first gradient in different steps
-            for parameter in self.parameters.values():
-                self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        self.lr = options.lr
+        self._momentum, self._weight_decay, self._guard = options.momentum, options.weight_decay, guard
+        # Made at once: parameters may have their first gradient in different steps.
+        self._moved = {name: torch.zeros_like(p) for name, p in self.parameters.items() if options.momentum}
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        found = [(name, p, p.grad) for name, p in self.parameters.items() if p.grad is not None]
+        sgd(
+            [parameter for _, parameter, _ in found],
+            [gradient for _, _, gradient in found],
+            [self._moved.get(name) for name, _, _ in found],
+            fused=True,
+            found_inf=self._guard.refused,
+            weight_decay=self._weight_decay,
+            momentum=self._momentum,
+            lr=self.lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
 
     def momenta(self) -> dict[str, Tensor]:
         """The momentum of each parameter by its name; empty without momentum."""
-        return {name: buffer for name, p in self.parameters.items() for buffer in self.state[p].values()}
+        return dict(self._moved)
 
     def load_momenta(self, momenta: Mapping[str, Tensor]) -> None:
         for name, momentum in momenta.items():
-            self.state[self.parameters[name]]["momentum_buffer"].copy_(momentum)
+            self._moved[name].copy_(momentum)

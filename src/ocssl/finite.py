@@ -11,8 +11,8 @@ from ocssl.errors import NonFiniteLoss
 class Guard:
     """Watches the losses of a stream minibatch without making a device wait for the program, or the program for it.
 
-    `refused` is 1 from the first loss on that is not finite: an optimizer that knows it as `found_inf` then takes no
-    step. Whether it is, `settle` asks once, at the end. On the CPU, where an answer costs nothing, it is asked at once.
+    `refused` is 1 from the first loss on that is not finite: the optimizer then takes no step.
+    Whether it is, `settle` asks once, at the end. On the CPU, where an answer costs nothing, it is asked at once.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -162,7 +162,7 @@ class Learner:
         """One SGD step on the sum of all ranks' losses, or none if it is not finite."""
         ranks = self.ranks
         self._guard.watch(ranks.sum(loss.detach()), ranks.gather(losses.detach()), ranks.gather(ids), self.steps)
-        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad()
         loss.backward()
         ranks.add_gradients(self._optimizer.parameters.values())
         self._optimizer.step()
@@ -174,11 +174,11 @@ class Learner:
     @property
     def lr(self) -> float:
         """The learning rate of the next step. It stays at `optimizer.lr` unless it is set."""
-        return float(self._optimizer.param_groups[0]["lr"])
+        return self._optimizer.lr
 
     @lr.setter
     def lr(self, rate: float) -> None:
-        self._optimizer.param_groups[0]["lr"] = rate
+        self._optimizer.lr = float(rate)
 
     def boundary(self) -> None:
         """Say that an experience has ended. Only recipes with `schedule.boundaries` may know; others refuse."""

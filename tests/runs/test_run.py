@@ -343,7 +343,7 @@ def test_a_non_finite_loss_keeps_the_last_good_checkpoint_and_names_it(
         steps.append(take_step(self, *args))
         if len(steps) == 9:  # in the fifth minibatch; the last checkpoint is after the third
             with torch.no_grad():
-                self.param_groups[0]["params"][-1].fill_(float("nan"))
+                list(self.parameters.values())[-1].fill_(float("nan"))
 
     monkeypatch.setattr(Descent, "step", diverging)
     with pytest.raises(NonFiniteLoss, match="checkpoints/00000003"):

@@ -135,7 +135,7 @@ def test_the_comparison_in_a_learner_catches_a_teacher_that_moves_too_early_or_n
 
 def require_an_untrained_teacher() -> None:
     learner = small_learner("er-fifo", **{"terms.cla-e.weight": 0.1})
-    trained = {id(p) for group in learner._optimizer.param_groups for p in group["params"]}
+    trained = {id(p) for p in learner._optimizer.parameters.values()}
     term = learner.terms["cla-e"]
     assert isinstance(term, ClaE)
     assert not any(id(p) in trained for p in term.teacher.parameters())

@@ -62,7 +62,7 @@ def bare(learner: Learner) -> Work:
 
     def step() -> None:
         loss = learner.objective(views).loss.mean()
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
