@@ -16,6 +16,7 @@ import ocssl
 import ocssl.runs.run  # so that a rank need not
 from conftest import random_images, small_settings
 from ocssl.cli import main
+from ocssl.descent import Descent
 from ocssl.errors import NonFiniteLoss
 from ocssl.memory import DRAWS, KEEPS, Draw, Memory, Store
 from ocssl.memory.shards import Shard
@@ -63,8 +64,7 @@ def learner(case: str, ranks: Ranks) -> ocssl.Learner:
     settings = small_settings(method) | MORE[case] | {"compute.ranks": ranks.size}
     made = ocssl.Learner(method, image_size=8, settings=settings, encoder=an_encoder(), ranks=ranks)
     made.network.double()
-    for parameter, kept in made._optimizer.state.items():
-        kept["momentum_buffer"] = torch.zeros_like(parameter)
+    made._optimizer = Descent(made._optimizer.parameters, made.settings.optimizer, made._guard)  # momenta in float64
 
     def see(images: Tensor) -> Tensor:
         return torch.stack([made.views.plain(images), -made.views.plain(images.flip(3)) * 0.7 + 0.1]).double()
