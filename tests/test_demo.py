@@ -22,6 +22,7 @@ TINY = {
     "memory.capacity": 20,
     "schedule.passes": 1,
     "schedule.stream_batch": 4,
+    "evaluate.latent_samples": 20,
 }
 
 

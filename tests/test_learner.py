@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -348,10 +349,15 @@ def test_transforming_and_saving_in_between_changes_nothing(method: str, tmp_pat
     assert equal_state(quiet, busy)
 
 
+@functools.cache
+def uninterrupted(method: str) -> tuple[ocssl.Learner, list[Any]]:
+    learner = small_learner(method)
+    return learner, fit(learner, 0, 12)
+
+
 @pytest.mark.parametrize("stop", [0, 3, 9])  # nothing seen; not full; full
 def test_a_loaded_learner_continues_bit_for_bit(method: str, stop: int, tmp_path: Path) -> None:
-    whole = small_learner(method)
-    expected = fit(whole, 0, 12)
+    whole, expected = uninterrupted(method)
     first = small_learner(method)
     done = fit(first, 0, stop)
     first.save(tmp_path / "a")

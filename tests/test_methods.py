@@ -15,7 +15,7 @@ SHORT = {
     "encoder.width": 8,
     "objective.projection": 64,
     "schedule.passes": 3,
-    "schedule.batch": 64,
+    "schedule.batch": 32,
     "stream.classes": 8,
     "stream.experiences": 2,
     "stream.train": 50,
@@ -24,13 +24,17 @@ SHORT = {
     "evaluate.latent_views": 4,
 }
 MEMORY = {"memory.capacity": 100}
-OFFLINE = {"schedule.stream_batch": 60, "stream.epochs": 15, "schedule.passes": 1}
+RULES = {  # no more of each than a small memory needs
+    "mir": {"memory.rules.mir.candidates": 40},
+    "gss": {"memory.rules.gss.subsets": 4},
+}
+OFFLINE = {"schedule.stream_batch": 60, "stream.epochs": 8, "schedule.passes": 1}
 GAIN = 4.0  # points of average accuracy over the untrained encoder; none gains by chance: see the last test
 
 
 def run(method: str, out: Path, **more: Any) -> dict[str, Any]:
     recipe = recipes.resolve(method, None, {})
-    settings = {**SHORT, **({} if recipe.get("memory", {}).get("capacity") == 0 else MEMORY)}
+    settings = {**SHORT, **({} if recipe.get("memory", {}).get("capacity") == 0 else MEMORY), **RULES.get(method, {})}
     if recipe.get("schedule", {}).get("stream_batch"):
         settings |= OFFLINE
     settings |= {key.replace("__", "."): value for key, value in more.items()}
