@@ -1,4 +1,4 @@
-"""Shared by tests: small learners, random images, one thread a worker."""
+"""Shared by tests: small learners, random images, one thread a worker unless OMP_NUM_THREADS says otherwise."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import ocssl
 from ocssl import recipes
 from ocssl.encoders import ENCODERS, Stem
 
-torch.set_num_threads(1)
-os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))  # also for processes that tests start
 
 SMALL: dict[str, Any] = {
     "encoder.name": "resnet10",

@@ -126,6 +126,7 @@ def test_any_keep_rule_pairs_with_any_draw_rule_and_term() -> None:
     "more",
     [
         {"memory.space": "projector"},
+        {"memory.center": "running"},
         {"memory.mean": "unit"},
         {"memory.angle": "distinct"},
         {"memory.ema": 0.0},

@@ -11,13 +11,18 @@ from torch import Tensor
 from ocssl.angles import view_angle
 from ocssl.objectives import Output
 from ocssl.settings import MemorySettings
-from ocssl.statistics import collapsed, effective_rank, measure, spread
+from ocssl.statistics import Measure, Measured, collapsed, effective_rank, spread
 
 
 def output(views: int = 2, batch: int = 5) -> Output:
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(views, batch, 4, generator=generator)
     return Output(torch.rand(batch, generator=generator), features, torch.randn(views, batch, 3, generator=generator))
+
+
+def measure(out: Output, settings: MemorySettings) -> Measured:
+    measured: Measured = Measure(settings, 4, 3)(out)
+    return measured
 
 
 def cloud(directions: int, noise: float = 0.0, n: int = 2000, d: int = 16) -> Tensor:
@@ -61,6 +66,54 @@ def test_statistics_are_float32_whatever_the_precision() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         measured = measure(half, MemorySettings())
     assert {measured.loss.dtype, measured.feature.dtype, measured.angle.dtype} == {torch.float32}
+
+
+def test_a_running_centre_is_the_literal_unbiased_average_of_all_views_and_rows() -> None:
+    settings = MemorySettings(center="running", center_ema=0.9)
+    measure, batches = Measure(settings, 4, 3), [output(batch=n) for n in (5, 2, 1, 7)]
+    weighted, weights = torch.zeros(4, dtype=torch.float64), 0.0
+    for number, out in enumerate(batches):
+        out.features.add_(3.0 + number)  # a cone that wanders
+        measured = measure(out)
+        weighted = 0.9 * weighted + 0.1 * out.features.double().flatten(0, 1).mean(0)
+        weights = 0.9 * weights + 0.1
+        centred = out.features.double() - weighted / weights
+        torch.testing.assert_close(measured.feature.double(), centred.mean(0), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(measured.angle.double(), view_angle(centred).double(), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(measured.projected, out.projected.mean(0))  # what CLA aligns stays as it is
+
+
+def test_a_common_shift_of_all_features_leaves_centred_statistics_alone() -> None:
+    plain, centred = (Measure(MemorySettings(center=center), 4, 3) for center in ("none", "running"))
+    out = output(batch=50)
+    moved = Output(out.loss, out.features + torch.tensor([9.0, 0.0, 3.0, 0.0]), out.projected)
+    before = centred(out)
+    torch.testing.assert_close(Measure(centred.settings, 4, 3)(moved).angle, before.angle, atol=1e-5, rtol=1e-4)
+    assert float(plain(moved).angle.mean()) < 0.2 * float(plain(out).angle.mean())  # without it they shrink to a cone
+
+
+def test_a_centre_learns_in_train_mode_only_and_passes_no_gradient_through_itself() -> None:
+    measure = Measure(MemorySettings(center="running"), 4, 3)
+    measure(output())
+    state = {name: tensor.clone() for name, tensor in measure.state_dict().items()}
+    assert set(state) == {"mean", "batches"}
+    measure.eval()
+    out = output(batch=3)
+    out.features.requires_grad_()
+    measured = measure(out)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in measure.state_dict().items())
+    [gradient] = torch.autograd.grad(measured.feature.sum(), out.features)
+    assert torch.equal(gradient, torch.full_like(gradient, 0.5))  # of the mean over two views, the centre a constant
+
+
+def test_the_centre_of_the_projector_space_has_its_length() -> None:
+    measure = Measure(MemorySettings(center="running", space="projector"), 4, 3)
+    out = output()
+    torch.testing.assert_close(measure(out).feature, out.projected.mean(0) - out.projected.mean((0, 1)))
+
+
+def test_without_centre_nothing_is_saved() -> None:
+    assert not Measure(MemorySettings(), 4, 3).state_dict()
 
 
 def test_spread_is_the_deviation_of_unit_features() -> None:

@@ -24,7 +24,7 @@ from ocssl.join import Join
 from ocssl.objectives import Output
 from ocssl.ranks import ALONE, Ranks, other_ranks
 from ocssl.settings import LearnerSettings, validate, whole
-from ocssl.statistics import measure
+from ocssl.statistics import Measure, Measured
 from ocssl.terms import Step
 from ocssl.views import Views
 from ocssl.weights import evaluating, generator_for, single_sample
@@ -70,7 +70,9 @@ class Learner:
         self.objective = build_objective(settings, image_size, encoder, generator_for(seed, "weights"))
         self.terms = build_terms(settings, self.objective, seed)
         ranks.require(settings, self.terms)
-        self.network = nn.ModuleDict({"objective": self.objective, "terms": nn.ModuleDict(self.terms)}).train()
+        self.measure = Measure(settings.memory, self.objective.dimension, self.objective.projection, ranks)
+        parts = {"objective": self.objective, "terms": nn.ModuleDict(self.terms), "measure": self.measure}
+        self.network = nn.ModuleDict(parts).train()
         ranks.synchronise(self.network)
         self.network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         generator = generator_for(seed, ranks.named("memory"))
@@ -113,7 +115,7 @@ class Learner:
             rows = self.ranks.count(views.shape[1])
             with single_sample(self.network, alone=rows.total == 1):
                 out: Output = self.objective(views)
-                step = Step(p, fresh, views, replay, out, measure(out, self.settings.memory), self.objective, memory)
+                step = Step(p, fresh, views, replay, out, self.measure(out), self.objective, memory)
                 loss = out.total(torch.cat([replay.weight.new_ones(fresh), replay.weight]))
                 signals = {"ssl": loss.detach()}
                 loss = self.settings.objective.weight * loss
@@ -151,9 +153,10 @@ class Learner:
     def _glance(self, images: Tensor) -> dict[str, Tensor]:
         """Statistics of images before any training on them: as they are, in eval mode, nothing remembered."""
         plain = self.views.plain(images)
-        with evaluating(self.objective):
+        with evaluating(self.network):
             out = self.objective(plain.expand(self.objective.views, *plain.shape))
-        return measure(out, self.settings.memory).rows(slice(None))
+            measured: Measured = self.measure(out)
+        return measured.rows(slice(None))
 
     def _context(self, stream: Tensor) -> LearnerContext:
         return LearnerContext(self.objective, self.views, self._view_generator, stream, self.lr)

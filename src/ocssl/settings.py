@@ -67,6 +67,10 @@ class MemorySettings(Section):
     )
     mean: Literal["raw", "unit"] = Field("raw", description="whether view features are normalised before averaging")
     space: Literal["encoder", "projector"] = Field("encoder", description="where mean feature and angle are measured")
+    center: Literal["none", "running"] = Field(
+        "none", description="running: features are measured from their running mean, not from zero"
+    )
+    center_ema: float = Field(0.99, ge=0, lt=1, description="weight of the old running mean when a batch is added")
     rules: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of rules, by the rule's name")
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocssl.angles import unit, view_angle
 from ocssl.objectives import Output
+from ocssl.ranks import ALONE, Ranks
 from ocssl.settings import MemorySettings
 
 
@@ -26,13 +27,43 @@ class Measured:
         return {name: getattr(self, name)[part].detach() for name in ("loss", "feature", "angle", "projected")}
 
 
-def measure(output: Output, settings: MemorySettings) -> Measured:
-    """Mean feature and angle of each sample over its views, in the space that the settings name."""
-    with torch.autocast(output.loss.device.type, enabled=False):
-        features, projected = output.features.float(), output.projected.float()
-        views = features if settings.space == "encoder" else projected  # [V, B, D]
-        mean = _unit_mean if settings.mean == "unit" else _mean
-        return Measured(output.loss.float(), mean(views), view_angle(views, settings.angle), mean(projected))
+class Measure(nn.Module):
+    """Mean feature and angle of each sample over its views, in the space that the settings name.
+
+    Features of a ReLU network are positive and share one large direction. With `memory.center=running` the running
+    mean of all views of all rows is subtracted first, so that angles are those between what differs. Like batch norm it
+    learns in train mode only; its average is exponential and unbiased from the first batch on.
+    """
+
+    mean: Tensor  # [D]
+    batches: Tensor  # scalar: how many the mean has seen
+
+    def __init__(self, settings: MemorySettings, dimension: int, projection: int, ranks: Ranks = ALONE) -> None:
+        super().__init__()
+        self.settings, self.ranks = settings, ranks
+        if settings.center == "running":
+            self.register_buffer("mean", torch.zeros(dimension if settings.space == "encoder" else projection))
+            self.register_buffer("batches", torch.zeros(()))
+
+    def forward(self, output: Output) -> Measured:
+        settings = self.settings
+        with torch.autocast(output.loss.device.type, enabled=False):
+            features, projected = output.features.float(), output.projected.float()
+            views = features if settings.space == "encoder" else projected  # [V, B, D]
+            if settings.center == "running":
+                if self.training:
+                    self._learn(views.detach())
+                views = views - self.mean.to(views)
+            mean = _unit_mean if settings.mean == "unit" else _mean
+            return Measured(output.loss.float(), mean(views), view_angle(views, settings.angle), mean(projected))
+
+    def _learn(self, views: Tensor) -> None:
+        """Move the mean towards that of a batch, whose rows may be those of several ranks."""
+        rows = views.flatten(0, 1)
+        together = self.ranks.sum(torch.cat([rows.sum(0), rows.new_tensor([len(rows)])]))
+        self.batches += 1
+        decay = self.settings.center_ema
+        self.mean.lerp_((together[:-1] / together[-1]).to(self.mean), (1 - decay) / (1 - decay**self.batches))
 
 
 def _mean(views: Tensor) -> Tensor:

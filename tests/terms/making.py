@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective
 from ocssl.settings import MemorySettings
-from ocssl.statistics import measure
+from ocssl.statistics import Measure
 from ocssl.terms import TERMS, Step, Term
 from ocssl.weights import single_sample
 
@@ -56,7 +56,8 @@ def a_step(
     views = randn(objective.views, fresh + len(replay), 3, 4, 4, seed=seed)
     with single_sample(objective, alone=views.shape[1] == 1):
         out = objective(views)
-    return Step(number, fresh, views, replay, out, measure(out, MemorySettings()), objective, memory)
+    measure = Measure(MemorySettings(), objective.dimension, objective.projection)
+    return Step(number, fresh, views, replay, out, measure(out), objective, memory)
 
 
 def train(objective: Objective, *terms: Term) -> None:

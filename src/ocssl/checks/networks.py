@@ -12,7 +12,7 @@ from ocssl.checks.contract import global_randomness_untouched, maker, require
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective, Output
 from ocssl.settings import MemorySettings
-from ocssl.statistics import measure
+from ocssl.statistics import Measure
 from ocssl.terms import TERMS, Penalty, Step, Term
 from ocssl.weights import single_sample
 
@@ -220,4 +220,5 @@ def _step(
         views = torch.zeros_like(views)
     with single_sample(network, alone=views.shape[1] == 1):
         out = network(views)
-    return Step(number, fresh, views, replay, out, measure(out, MemorySettings()), network, memory)
+    measure = Measure(MemorySettings(), network.dimension, network.projection)
+    return Step(number, fresh, views, replay, out, measure(out), network, memory)
