@@ -29,7 +29,8 @@ RULES = {  # no more of each than a small memory needs
     "gss": {"memory.rules.gss.subsets": 4},
 }
 OFFLINE = {"schedule.stream_batch": 60, "stream.epochs": 8, "schedule.passes": 1}
-GAIN = 4.0  # points of average accuracy over the untrained encoder; none gains by chance: see the last test
+GAIN = 0.0  # of average accuracy over the untrained encoder: recipes gain 5 to 34 points on the processors tried, and
+# an encoder that is not trained loses 5 (batch norm settles on the stream): see the last test
 
 
 def run(method: str, out: Path, **more: Any) -> dict[str, Any]:

@@ -236,11 +236,11 @@ def test_gpus_are_dealt_out_in_turn_one_a_worker(tmp_path: Path, monkeypatch: py
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="this system does not tell environments")
 def test_a_worker_sees_the_gpu_that_it_was_given(tmp_path: Path) -> None:
     worker = Worker(tmp_path / "none", 1, gpu="7")
-    try:
-        told = Path(f"/proc/{worker.process.pid}/environ").read_bytes().split(b"\0")
+    told = Path(f"/proc/{worker.process.pid}/environ")
+    try:  # it is empty until the child has become another program
+        wait_for(lambda: b"CUDA_VISIBLE_DEVICES=7" in told.read_bytes().split(b"\0"))
     finally:
         worker.end()
-    assert b"CUDA_VISIBLE_DEVICES=7" in told
 
 
 def test_what_a_worker_says_last_itself_is_why_it_failed(tmp_path: Path) -> None:

@@ -46,6 +46,11 @@ def go(folder: Path, track: list[str], steps: int | None = None) -> tuple[dict[s
     return metrics and {**metrics, "seconds": 0}, text.getvalue()
 
 
+def complaints(said: str, sink: str) -> list[str]:
+    """Warnings about a sink; others, such as that so small an encoder collapses, depend on how a processor rounds."""
+    return [line for line in said.splitlines() if line.startswith("warning: ") and sink in line]
+
+
 def told(folder: Path) -> dict[str, dict[int, float]]:
     """What a sink should hold, read from the diary."""
     curves: dict[str, dict[int, float]] = {}
@@ -71,7 +76,8 @@ def test_tensorboard_holds_the_diary_once_also_after_a_stop_and_a_crash(tmp_path
     writer.scalars(3, {"train/loss": 1e6})  # what a killed process wrote after its last checkpoint
     writer.close()
     metrics, said = go(folder, ["tensorboard"])
-    assert (metrics, said) == (plain, "")
+    assert metrics == plain
+    assert not complaints(said, "tensorboard")
     found = accumulator.EventAccumulator(str(folder / "tensorboard"), size_guidance={accumulator.SCALARS: 0}).Reload()
     curves = told(folder)
     assert {"train/loss", "train/rank", "terms/overlap", "evaluate/accuracy", "evaluate/overlap"} <= curves.keys()
@@ -93,7 +99,8 @@ def test_wandb_works_offline_and_keeps_its_id(
     assert go(folder, ["wandb"], steps=2)[0] is None
     name = (folder / "wandb-id").read_text()
     metrics, said = go(folder, ["wandb"])
-    assert (metrics, said) == (plain, "")
+    assert metrics == plain
+    assert not complaints(said, "wandb")
     assert (folder / "wandb-id").read_text() == name
     logs = sorted(folder.glob(f"wandb/offline-run-*-{name}/run-{name}.wandb"))
     assert logs
@@ -178,8 +185,8 @@ def test_a_sink_that_fails_is_dropped_with_one_warning_and_the_run_goes_on(
     monkeypatch.setitem(tracking.SINKS, "tensorboard", Broken)
     metrics, said = go(make(tmp_path / "run"), ["tensorboard"])
     assert metrics == plain
-    assert said.count("warning:") == 1
-    assert "tensorboard is left out from here on: the disk is full" in said
+    [complaint] = complaints(said, "tensorboard")
+    assert "tensorboard is left out from here on: the disk is full" in complaint
     assert calls.count(moment) == 1
     assert calls[-1] == moment
 
