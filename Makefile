@@ -1,6 +1,8 @@
 # Two commands for a newcomer:
 #   make demo    three methods on an embedded stream, about two minutes, ends with a report
 #   make test    linter, types and tests
+# For those who change the code:
+#   make test-portable   the fast tests with the instructions of other processors, before a change lands
 # Each makes .venv on first use; a second call starts at once.
 
 PYTHON ?= python3
@@ -9,9 +11,14 @@ BIN := $(VENV)/bin
 # Only what is imported is compiled, when it first is, and kept: installing takes half the time.
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 export PYTHONDONTWRITEBYTECODE :=
+# Test processes share the cores: a thread that waits for another must not spin.
+export OMP_WAIT_POLICY ?= passive
 TESTFLAGS ?= --durations=15
 
-.PHONY: demo test browser
+FAST := not slow and not process and not data
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test test-portable browser
 
 demo: $(VENV)/.installed
 	$(BIN)/ocssl demo
@@ -20,7 +27,12 @@ test: $(VENV)/.installed-dev browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTFLAGS)
+	$(PYTEST) $(TESTFLAGS)
+
+# What a processor rounds, how many threads add it up and in which order tests run must not matter.
+test-portable: $(VENV)/.installed-dev
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=2 $(PYTEST) -q -m "$(FAST)" --random-order --random-order-seed=1
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=4 $(PYTEST) -q -m "$(FAST)" --random-order --random-order-seed=2
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -9,6 +9,8 @@ import pytest
 
 from ocssl import allocator
 
+pytestmark = pytest.mark.process
+
 FAULTS = """
 import resource, sys, torch
 from ocssl.allocator import keep_freed_memory

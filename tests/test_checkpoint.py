@@ -59,6 +59,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, victim: int, damage: st
 
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
 def test_any_flipped_bit_is_found_or_without_effect(tmp_path: Path, place: int, bit: int) -> None:
     checkpoint.write(tmp_path, TENSORS, FACTS)
     path = parts(tmp_path)[place % 2]

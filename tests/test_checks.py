@@ -30,6 +30,7 @@ def test_every_keep_rule_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(DRAWS))
+@pytest.mark.slow
 def test_every_draw_rule_passes(name: str) -> None:
     check_draw(name)
 
@@ -49,6 +50,7 @@ def test_streams_in_every_order_pass(order: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("decode", ["cache", "live"])
+@pytest.mark.slow
 def test_streams_of_files_pass(decode: Literal["cache", "live"], tmp_path: Path) -> None:
     for number, image in enumerate(random_images(24)):
         folder = tmp_path / "photos" / f"class{number % 3}"

@@ -248,6 +248,7 @@ def started(arguments: list[str]) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_a_signal_finishes_the_step_saves_and_says_how_to_resume(number: signal.Signals, tmp_path: Path) -> None:
     long = words(**{"stream.train": 400, "schedule.passes": 4})
     process = started(["run", "solar", "synthetic", "--out", str(tmp_path / "r"), *long])
@@ -270,6 +271,7 @@ def test_import_and_help_do_not_load_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
 
 
+@pytest.mark.slow
 def test_the_package_loads_its_learner_when_it_is_asked_for() -> None:
     code = "import sys, ocssl; assert ocssl.Learner.__name__ == 'Learner' and 'torch' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)

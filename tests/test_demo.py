@@ -14,6 +14,8 @@ from ocssl.errors import RunFolderError
 from ocssl.runs.config import resolve_run
 from ocssl.runs.folder import create
 
+pytestmark = pytest.mark.slow
+
 TINY = {
     "stream.image_size": 8,
     "stream.train": 6,

@@ -54,6 +54,7 @@ def test_its_steps_are_those_of_torchs_class_to_the_bit(momentum: float, decay: 
     assert all(torch.equal(weights[name], copies[name]) for name in weights)
 
 
+@pytest.mark.slow
 def test_a_learner_learns_without_loading_torchs_compiler() -> None:
     program = (
         "import sys, torch, ocssl\n"

@@ -113,6 +113,7 @@ def test_the_memory_never_exceeds_its_capacity(method: str) -> None:
         assert len(learner.memory) == min(5 * (i + 1), learner.settings.memory.capacity)
 
 
+@pytest.mark.slow
 def test_any_keep_rule_pairs_with_any_draw_rule_and_term() -> None:
     from ocssl.memory import DRAWS, KEEPS
 
@@ -139,6 +140,7 @@ def test_any_keep_rule_pairs_with_any_draw_rule_and_term() -> None:
         {"schedule.stream_in": "all"},
     ],
 )
+@pytest.mark.slow
 def test_every_switch_changes_what_is_learned(more: dict[str, Any]) -> None:
     settings = small_settings("solar", schedule__batch=12) | more
     learner = ocssl.Learner("solar", image_size=8, settings=settings)
@@ -313,6 +315,7 @@ def test_an_encoder_in_eval_mode_is_trained_all_the_same() -> None:
 # ---- determinism and state
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_whatever_the_global_state(method: str) -> None:
     torch.manual_seed(1)
     first = small_learner(method)
@@ -337,6 +340,7 @@ def test_global_random_state_is_left_alone(method: str) -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_transforming_and_saving_in_between_changes_nothing(method: str, tmp_path: Path) -> None:
     quiet, busy = small_learner(method), small_learner(method)
     one = fit(quiet, 0, 8)
@@ -357,6 +361,7 @@ def uninterrupted(method: str) -> tuple[ocssl.Learner, list[Any]]:
 
 
 @pytest.mark.parametrize("stop", [0, 3, 9])  # nothing seen; not full; full
+@pytest.mark.slow
 def test_a_loaded_learner_continues_bit_for_bit(method: str, stop: int, tmp_path: Path) -> None:
     whole, expected = uninterrupted(method)
     first = small_learner(method)

@@ -54,6 +54,7 @@ def whole(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict:
     return found
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_end(script: ModuleType, whole: dict, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLER, str(SCRIPT), *SMALL, "--folder", str(tmp_path)]
     killed = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=120)

@@ -11,6 +11,8 @@ import pytest
 from ocssl import recipes
 from ocssl.cli import main
 
+pytestmark = pytest.mark.slow
+
 SHORT = {
     "encoder.width": 8,
     "objective.projection": 64,

@@ -28,6 +28,8 @@ from ocssl.ranks import ALONE, Rows, Together
 from ocssl.runs.folder import EVENTS, METRICS, whole_checkpoints
 from ocssl.runs.snapshots import chosen, look
 
+pytestmark = pytest.mark.process
+
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["ranks_worker"])
 HANGS = 240  # seconds after which processes that wait for one another are given up

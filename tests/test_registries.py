@@ -70,6 +70,7 @@ def same(a: ocssl.Learner, b: ocssl.Learner) -> bool:
     return x.keys() == y.keys() and all(torch.equal(x[name], y[name]) for name in x) and a.facts() == b.facts()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_and_global_state_is_left_alone(part: dict[str, Any]) -> None:
     torch.manual_seed(1)
     first = small_learner("er-fifo", **part)
@@ -82,6 +83,7 @@ def test_the_same_seed_gives_the_same_bits_and_global_state_is_left_alone(part: 
 
 
 @pytest.mark.parametrize("stop", [2, 7])  # memory not full, no boundary yet; full, after one
+@pytest.mark.slow
 def test_a_learner_that_was_saved_and_loaded_goes_on_bit_for_bit(
     part: dict[str, Any], stop: int, tmp_path: Path
 ) -> None:

@@ -35,6 +35,8 @@ from ocssl.memory import Context, Store
 from ocssl.memory.draw import Uniform
 from ocssl.memory.keep import HighestLoss
 
+pytestmark = pytest.mark.slow
+
 LARGE = 70_000  # slots: columns are not looked at as a whole
 
 PARTS: dict[str, Callable[[], list[Row]]] = {

@@ -17,6 +17,8 @@ from ocssl.bench.peers.overlap import arccos_per_pair
 from ocssl.errors import OcsslError
 from ocssl.evaluate import overlap_count_from
 
+pytestmark = pytest.mark.slow
+
 PARTS: dict[str, Callable[[], list[Row]]] = {
     "beside the product": lambda: list(overlap.beside_product(50, 8, 2)),
     "beside arccos": lambda: list(overlap.beside_arccos(50, 8, 2)),

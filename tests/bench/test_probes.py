@@ -31,6 +31,7 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
 }
 
 
+@pytest.mark.slow
 def test_every_part_tells_figures_under_names_of_their_own() -> None:
     rows = [row for part in PARTS.values() for row in part()]
     assert len({row.key for row in rows}) == len(rows) == 8
@@ -47,6 +48,7 @@ def test_bars_are_for_the_full_size_only() -> None:
 
 @given(seed=st.integers(0, 1000), classes=st.integers(2, 5))
 @settings(deadline=None, max_examples=5, derandomize=True)
+@pytest.mark.slow
 def test_autograd_comes_to_the_same_answers(seed: int, classes: int) -> None:
     task = small(seed, classes, (200, 60, 100))
     data = task.train_x, task.train_y, task.test_x, task.test_y

@@ -14,6 +14,8 @@ from ocssl.bench.learners import noise, ready
 from ocssl.bench.start import python
 from ocssl.learner import Learner
 
+pytestmark = pytest.mark.process
+
 linux = pytest.mark.skipif(not resident.STATM.exists(), reason="needs /proc, which this system does not have")
 SMALL = {"encoder.width": 2, "memory.capacity": 10, "objective.projection": 8}
 LEAKY = """

@@ -9,6 +9,8 @@ import pytest
 from ocssl.bench import start
 from ocssl.errors import OcsslError
 
+pytestmark = pytest.mark.process
+
 
 def test_both_waits_are_told_with_their_sum_and_a_bar() -> None:
     rows = {row.name: row for row in start.waits(1)}

@@ -13,6 +13,8 @@ from ocssl.bench.learners import ROWS, arriving, ready
 from ocssl.bench.peers.network import in_planes
 from ocssl.phases import AROUND, PHASES, PhaseClock
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"memory.capacity": 20, "schedule.batch": 12, "encoder.name": "resnet10", "objective.projection": 16}
 
 

@@ -12,6 +12,8 @@ from ocssl.cost import Images, Machine, estimate, gpu
 from ocssl.objectives import OBJECTIVES
 from ocssl.runs.config import resolve_run
 
+pytestmark = pytest.mark.slow
+
 HERE = Machine("here", 8e10, 5e10, 6e9, 2e-4)
 TINY: dict[str, Any] = {
     "objective.projection": 16,

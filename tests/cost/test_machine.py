@@ -14,6 +14,8 @@ from ocssl.cost import GPUS, Load, Machine, calibrate, gpu, machine
 from ocssl.cost.machine import RATES, Sample, fit
 from ocssl.errors import DataError, SettingError
 
+pytestmark = pytest.mark.slow
+
 KNOWN = Machine("known", 8e10, 5e10, 6e9, 2e-4)
 
 

@@ -17,6 +17,8 @@ from ocssl.cost.shapes import shape_of
 from ocssl.runs.config import resolve_run
 from ocssl.settings import LearnerSettings
 
+pytestmark = pytest.mark.slow
+
 TINY: dict[str, Any] = {
     "encoder.width": 2,
     "objective.projection": 16,

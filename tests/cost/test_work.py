@@ -18,6 +18,8 @@ from ocssl.runs.run import make_stream, moments
 from ocssl.settings import LearnerSettings, nest, validate
 from ocssl.streams import load_benchmark
 
+pytestmark = pytest.mark.slow
+
 TINY: dict[str, Any] = {
     "objective.projection": 16,
     "memory.capacity": 400,

@@ -114,6 +114,7 @@ def test_zero_views_stand_at_right_angles_and_stay_finite():
     scale=st.floats(1e-12, 1e12),
     seed=st.integers(0, 10**6),
 )
+@pytest.mark.slow
 def test_metrics_ignore_scale_rotation_and_order_and_stay_in_range(n, v, d, scale, seed):
     rng = np.random.default_rng(seed)
     views = rng.normal(size=(n, v, d))

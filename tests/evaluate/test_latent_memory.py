@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 pytest.importorskip("resource", reason="needs the peak memory of a process, which this system does not tell")
 
 SMALL, LARGE = 1, 3  # times the samples

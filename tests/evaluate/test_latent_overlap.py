@@ -93,6 +93,7 @@ def test_pairs_nearer_than_float32_can_tell_are_decided_right(monkeypatch):
     assert overlap_count_from(means, angles) != pytest.approx(want, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_one_pair_nearer_than_float32_can_tell_is_decided_right(monkeypatch):
     rng = np.random.default_rng(0)
     means, angles = rng.normal(size=(200, 8)), rng.uniform(0, 0.8, size=200)
@@ -130,6 +131,7 @@ NICE = [0.0, math.pi / 8, math.pi / 4, math.pi / 3, math.pi / 2, 3.0, math.pi]
     single=st.booleans(),
     block=st.sampled_from([1, 2, 5, 1024]),
 )
+@pytest.mark.slow
 def test_ties_touching_balls_zeros_duplicates_and_extreme_lengths_are_counted_exactly(corners, data, single, block):
     n = len(corners)
     power = 30 if single else 250
@@ -151,6 +153,7 @@ def test_the_touching_oracle_tells_a_count_without_its_tie_rule_apart(monkeypatc
 
 
 @pytest.mark.parametrize("kind", ["alike", "doubled", "ReLU", "wide"])
+@pytest.mark.slow
 def test_blocks_in_doubt_as_a_whole_in_part_and_not_at_all_are_counted_like_float64(monkeypatch, kind):
     rng = np.random.default_rng(3)
     means = rng.normal(size=(150, 700 if kind == "wide" else 24)).astype(np.float32)

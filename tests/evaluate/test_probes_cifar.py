@@ -12,6 +12,8 @@ from sklearn.preprocessing import normalize
 
 from ocssl.evaluate.linear import linear_probe
 
+pytestmark = pytest.mark.data
+
 CIFAR = Path(__file__).parents[2].parent / "shared" / "data" / "cifar100"
 CLASSES, FILTERS, WIDTH, TRAIN = 20, 32, 64, 4000
 

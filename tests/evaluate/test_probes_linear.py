@@ -230,6 +230,7 @@ def test_a_tenth_of_each_class_is_held_out():
 
 @settings(deadline=None, max_examples=30)
 @given(classes=st.integers(1, 9), extra=st.integers(0, 60), seed=st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_separable_features_are_told_apart_without_a_mistake(classes, extra, seed):
     rng = np.random.default_rng(seed)
     y = np.concatenate([np.arange(classes), rng.integers(0, classes, extra)])
@@ -312,6 +313,7 @@ def tuned(train, val, test):
     return best[1]
 
 
+@pytest.mark.slow
 def test_linear_probe_agrees_with_tuned_logistic_regression_on_overlapping_classes():
     train, val, test = (mixture(n, 20, 64, noise=2.0, seed=s) for s, n in enumerate((5000, 1000, 4000)))
     want = tuned(train, val, test)

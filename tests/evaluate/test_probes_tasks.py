@@ -56,6 +56,7 @@ UNEQUAL = [
 
 
 @pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.slow
 def test_each_result_is_that_of_the_task_alone_whatever_the_company(threads, seed):
     wanted = [alone(one, seed=seed) for one in UNEQUAL]
     assert len({len(want.learning_rates) for want in wanted}) > 2  # they stop at different epochs
@@ -77,6 +78,7 @@ def test_as_the_authors_each_result_is_that_of_the_task_alone(threads):
     st.lists(st.tuples(st.integers(1, 90), st.integers(1, 9), st.integers(0, 12), st.integers(1, 6)), max_size=5),
     st.integers(1, 40),
 )
+@pytest.mark.slow
 def test_any_sizes_give_the_results_of_the_tasks_alone(sizes, batch):
     tasks = [task(*size[:3], classes=size[3], noise=2, seed=i) for i, size in enumerate(sizes)]
     options = {"epochs": 12, "batch": batch, "lr": 0.1, "seed": 5}

@@ -88,6 +88,7 @@ def streams(draw):
 
 @settings(deadline=None, max_examples=300)
 @given(streams())
+@pytest.mark.slow
 def test_every_figure_is_that_of_the_loops_for_any_order_of_tasks(stream):
     matrix, seen, baseline = stream
     got, want = asdict(summarise(matrix, seen, baseline)), summary_by_loops(matrix, seen, baseline)

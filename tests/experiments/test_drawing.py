@@ -23,6 +23,8 @@ from ocssl.experiments.tables import Table, accuracy_table, rules_table, time_ta
 from ocssl.runs.folder import METRICS
 from ocssl.runs.stop import Stop
 
+pytestmark = pytest.mark.slow
+
 MINI = read_scale("mini", "synthetic")
 Made = tuple[Plan, list[Planned], list[Group], dict[str, dict[str, Any]]]
 

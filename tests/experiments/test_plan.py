@@ -205,6 +205,7 @@ def test_an_address_names_what_decides_the_result_and_nothing_else() -> None:
     assert len(addresses) == 6
 
 
+@pytest.mark.slow
 def test_the_mini_scale_is_the_fixed_protocol() -> None:
     scale = read_scale("mini")
     for run in runs_of(read_plan("table1"), scale):

@@ -21,6 +21,7 @@ from rich.console import Console
 from tiny import SCALE, tiny
 
 from conftest import SMALL, SMALL_STREAM
+from ocssl import checkpoint
 from ocssl.cli import app
 from ocssl.cost import estimate, gpu
 from ocssl.errors import RunFolderError, SettingError
@@ -31,9 +32,12 @@ from ocssl.experiments.results import gather
 from ocssl.experiments.shelf import Shelf
 from ocssl.runs.config import resolve_run
 from ocssl.runs.folder import EVENTS, METRICS, SETTINGS, finished, only_one
+from ocssl.runs.initial import read_weights
 from ocssl.runs.snapshots import places
 from ocssl.runs.stop import Stop
 from ocssl.settings import DataSettings
+
+pytestmark = pytest.mark.process
 
 
 def make(plans: list[Plan], out: Path, scale: Scale = SCALE) -> tuple[dict[str, str], str]:
@@ -157,7 +161,9 @@ def test_what_starts_from_pre_training_waits_for_it(tmp_path: Path) -> None:
     assert pretrained is not None
     assert streamed is not None
     assert f"{streamed['start_accuracy']:.1f}" in text
-    assert streamed["start_accuracy"] != pretrained["start_accuracy"]
+    begun, _ = checkpoint.read(places(tmp_path / "runs" / second.folder)[0])
+    for name, tensor in read_weights(tmp_path / "runs" / first.folder).items():
+        assert torch.equal(begun[f"network.objective.{name}"], tensor)
 
 
 def test_a_run_that_fails_leaves_the_others_and_is_named(tmp_path: Path) -> None:

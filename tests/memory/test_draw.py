@@ -56,6 +56,7 @@ def close(frequencies: Tensor, probabilities: Tensor, trials: int = 20_000) -> b
 COUNTS = [0, 2, 4, 6, 10]
 
 
+@pytest.mark.slow
 def test_least_drawn_first_draws_follow_softmax_of_minus_the_scaled_count() -> None:
     frequencies = first_draw_frequencies(DRAWS.build("least-drawn"), store_with(COUNTS))
     assert close(frequencies, softmax([-c / 10 for c in COUNTS]))
@@ -63,11 +64,13 @@ def test_least_drawn_first_draws_follow_softmax_of_minus_the_scaled_count() -> N
     assert not close(frequencies, torch.full((5,), 0.2))
 
 
+@pytest.mark.slow
 def test_a_lower_temperature_prefers_the_least_drawn_more() -> None:
     frequencies = first_draw_frequencies(DRAWS.build("least-drawn", {"temperature": 0.25}), store_with(COUNTS))
     assert close(frequencies, softmax([-4 * c / 10 for c in COUNTS]))
 
 
+@pytest.mark.slow
 def test_one_minus_softmax_is_the_pseudo_codes_formula() -> None:
     frequencies = first_draw_frequencies(
         DRAWS.build("least-drawn", {"probability": "one-minus-softmax"}), store_with(COUNTS)
@@ -84,12 +87,14 @@ def test_a_very_low_temperature_is_neither_stuck_nor_infinite(name: str) -> None
     assert first == {0, 1, 2}  # the preferred ones, all of them
 
 
+@pytest.mark.slow
 def test_high_loss_first_draws_follow_softmax_of_the_scaled_loss() -> None:
     losses = [-0.9, -0.5, -0.1, 0.0, 0.1]
     frequencies = first_draw_frequencies(DRAWS.build("high-loss"), store_with([0] * 5, losses))
     assert close(frequencies, softmax([loss + 0.9 for loss in losses]))
 
 
+@pytest.mark.slow
 def test_equal_counts_are_drawn_uniformly() -> None:
     frequencies = first_draw_frequencies(DRAWS.build("least-drawn"), store_with([7, 7, 7, 7]))
     assert close(frequencies, torch.full((4,), 0.25))
@@ -99,6 +104,7 @@ def test_uniform_draws_uniformly() -> None:
     assert close(first_draw_frequencies(DRAWS.build("uniform"), store_with(COUNTS)), torch.full((5,), 0.2))
 
 
+@pytest.mark.slow
 def test_ordered_pairs_are_as_likely_as_drawing_one_by_one_without_replacement() -> None:
     rule, store, trials = DRAWS.build("least-drawn"), store_with([0, 1, 2, 4]), 20_000
     p = softmax([-c / 4 for c in (0, 1, 2, 4)])
@@ -154,6 +160,7 @@ def with_absolute_loss(losses: list[float], draws: list[int]) -> list[float]:
 
 
 @pytest.mark.parametrize("options", [{}, {"alpha": 1.5}, {"mode": "softmax"}, {"low": -2.0}])
+@pytest.mark.slow
 def test_per_draws_with_the_specified_probabilities(options: dict[str, Any]) -> None:
     frequencies = first_draw_frequencies(DRAWS.build("per", options), store_with(DRAWN, LOSSES), 4000)
     assert close(frequencies, torch.tensor(priorities(LOSSES, DRAWN, **options)), 4000)

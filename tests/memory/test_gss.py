@@ -152,6 +152,7 @@ def candidate_frequencies(scores: list[float], trials: int = 3000) -> Tensor:
     return torch.bincount(slots, minlength=len(scores)) / trials
 
 
+@pytest.mark.slow
 def test_candidates_are_drawn_in_proportion_to_the_scaled_score() -> None:
     scores = [0.9, 0.1, -0.2, 0.4]
     scaled = [(c - min(scores)) / (max(scores) - min(scores) + 0.01) for c in scores]
@@ -160,11 +161,13 @@ def test_candidates_are_drawn_in_proportion_to_the_scaled_score() -> None:
     assert not torch.allclose(candidate_frequencies(scores), expected.flip(0), atol=0.03)
 
 
+@pytest.mark.slow
 def test_equal_scores_are_candidates_alike() -> None:
     assert torch.allclose(candidate_frequencies([0.1] * 5), torch.full((5,), 0.2), atol=0.03)
 
 
 @pytest.mark.parametrize(("old", "new"), [(0.8, -0.5), (-0.6, 0.9), (0.0, 0.0), (-1.0, -1.0), (-1.0, 0.3)])
+@pytest.mark.slow
 def test_a_sample_replaces_its_candidate_with_the_specified_probability(old: float, new: float) -> None:
     memory, trials = memory_of(1), 2500
     full(memory, [old])

@@ -60,6 +60,7 @@ batch_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=12)
 
 @given(sizes=batch_sizes, capacity=st.integers(1, 20), seed=st.integers(0, 2**20))
 @settings(max_examples=150, deadline=None)
+@pytest.mark.slow
 def test_highest_loss_keeps_what_the_papers_update_keeps(sizes: list[int], capacity: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     batches = [torch.rand(n, generator=generator) for n in sizes]
@@ -71,6 +72,7 @@ def test_highest_loss_keeps_what_the_papers_update_keeps(sizes: list[int], capac
 
 @given(sizes=batch_sizes, capacity=st.integers(1, 20), levels=st.integers(1, 3), seed=st.integers(0, 2**20))
 @settings(max_examples=100, deadline=None)
+@pytest.mark.slow
 def test_of_equal_losses_the_older_goes_first(sizes: list[int], capacity: int, levels: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     batches = [torch.randint(0, levels, (n,), generator=generator).float() for n in sizes]
@@ -126,6 +128,7 @@ def compare_fifo(rule: Keep, sizes: list[int], capacity: int) -> None:
 
 @given(sizes=batch_sizes, capacity=st.integers(1, 20))
 @settings(max_examples=100, deadline=None)
+@pytest.mark.slow
 def test_fifo_keeps_the_last_samples(sizes: list[int], capacity: int) -> None:
     compare_fifo(KEEPS.build("fifo"), sizes, capacity)
 
@@ -179,12 +182,14 @@ def chi_square(counts: Tensor, expected: float, streams: int = 800) -> float:
     return float(((counts - expected).square() / (expected * (1 - share))).sum())
 
 
+@pytest.mark.slow
 def test_reservoir_includes_every_position_equally_often() -> None:
     counts = reservoir_inclusion(lambda seen: seen)  # the memory fills in the middle of a batch
     assert counts.sum() == 800 * 10
     assert chi_square(counts, 800 * 10 / 60) < 110  # 59 degrees of freedom: beyond one in 50,000
 
 
+@pytest.mark.slow
 def test_the_statistic_catches_a_reservoir_that_forgets_how_much_it_has_seen() -> None:
     counts = reservoir_inclusion(lambda seen: min(seen, 20))
     assert chi_square(counts, 800 * 10 / 60) > 200
@@ -249,6 +254,7 @@ def compare_lars(oracle: Callable[..., list[int]], levels: int, seed: int) -> No
 
 @given(levels=st.integers(1, 40), seed=st.integers(0, 2**20))
 @settings(max_examples=60, deadline=None)
+@pytest.mark.slow
 def test_lars_admits_like_a_reservoir_and_evicts_the_lowest_loss_one_by_one(levels: int, seed: int) -> None:
     compare_lars(lars, levels, seed)
 
@@ -258,6 +264,7 @@ def test_the_lars_oracle_catches_newcomers_that_do_not_compete_with_one_another(
         compare_lars(lars_all_at_once, 40, seed=0)
 
 
+@pytest.mark.slow
 def test_lars_admits_with_probability_memory_over_seen() -> None:
     rule, trials = KEEPS.build("lars"), 4000
     memory = memory_with(rule, 4)
@@ -279,6 +286,7 @@ def victim_frequencies(losses: list[float], trials: int = 3000) -> Tensor:
     return torch.bincount(slots, minlength=len(losses)) / trials
 
 
+@pytest.mark.slow
 def test_sampled_lars_victims_follow_the_scaled_negative_loss() -> None:
     losses = [-0.9, -0.4, 0.6, 0.1]
     scores = [(-loss + max(losses)) / (max(losses) - min(losses)) for loss in losses]
@@ -289,6 +297,7 @@ def test_sampled_lars_victims_follow_the_scaled_negative_loss() -> None:
     assert not torch.allclose(frequencies, torch.tensor([s / sum(upside_down) for s in upside_down]), atol=0.03)
 
 
+@pytest.mark.slow
 def test_sampled_lars_is_uniform_where_all_losses_are_equal() -> None:
     assert torch.allclose(victim_frequencies([0.3] * 5), torch.full((5,), 0.2), atol=0.03)
 

@@ -71,6 +71,7 @@ def compare(oracle: Evict, seed: int, batch: int = 4) -> None:
 
 @given(seed=st.integers(0, 2**20), batch=st.integers(1, 11))
 @settings(max_examples=40, deadline=None, derandomize=True)  # float32 can tell these cosines apart
+@pytest.mark.slow
 def test_victims_are_those_of_recomputing_every_time(seed: int, batch: int) -> None:
     compare(evict, seed, batch)
 

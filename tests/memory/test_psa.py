@@ -89,6 +89,7 @@ KINDS = ["normal", "skewed", "grid", "outliers"]
     kind=st.sampled_from(KINDS),
 )
 @settings(max_examples=150, deadline=None)
+@pytest.mark.slow
 def test_the_points_are_those_of_the_heap(n: int, d: int, keep: int, seed: int, kind: str) -> None:
     points = cloud(n, d, seed, kind)
     assert psa(points, keep).tolist() == literal(points.double().tolist(), keep)

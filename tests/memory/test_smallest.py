@@ -31,6 +31,7 @@ def column(m: int, levels: int, seed: int) -> Tensor:
 
 @given(m=lengths, share=st.floats(0, 1), levels=st.sampled_from([0, 1, 3, 100]), seed=seeds)
 @settings(max_examples=200, deadline=None)
+@pytest.mark.slow
 def test_runs_name_all_values_up_to_the_nth_smallest(m: int, share: float, levels: int, seed: int) -> None:
     values, n = column(m, levels, seed), max(1, int(share * m / RUN))  # often few enough for runs
     assert up_to_nth(values, n, whole=IN_RUNS).tolist() == not_above_nth(values, n)

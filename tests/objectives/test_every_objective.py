@@ -68,6 +68,7 @@ def test_a_learner_goes_on_exactly_from_a_save(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_training_lowers_the_loss_of_one_batch(name: str) -> None:
     objective = made(name)
     views = torch.randn(1, 16, 3, 4, 4, generator=torch.Generator().manual_seed(1))

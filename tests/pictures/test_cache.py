@@ -97,6 +97,7 @@ def test_faults_are_named_with_their_reasons_in_the_order_of_rows(tmp_path: Path
 
 
 @pytest.mark.usefixtures("small_pieces")
+@pytest.mark.slow
 def test_any_number_of_workers_writes_the_same_file(tmp_path: Path) -> None:
     for workers in (0, 3):
         build(tmp_path / str(workers), mixed_files(50), 8, "crop", workers)
@@ -231,6 +232,7 @@ def test_a_forged_file_is_refused(tmp_path: Path, facts: dict[str, Any]) -> None
 
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.slow
 def test_told_to_stop_it_stops_at_the_first_bad_row_and_leaves_nothing(tmp_path: Path, workers: int) -> None:
     with pytest.raises(DataError, match=r"^cannot use the image image-3: the file is empty; .*data.bad_images=skip\.$"):
         build(tmp_path / "a", mixed_files(30), 8, "squash", workers, bad_images="stop")
@@ -244,6 +246,7 @@ def test_an_error_of_the_reader_passes_and_leaves_nothing(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_killed_while_it_builds_it_leaves_a_part_that_the_next_build_replaces(tmp_path: Path) -> None:
     path = tmp_path / "a.pixels"
     assert ended(start_builder(path, 40, 30, "die")) == -9
@@ -256,6 +259,7 @@ def test_killed_while_it_builds_it_leaves_a_part_that_the_next_build_replaces(tm
 
 
 @pytest.mark.usefixtures("small_pieces")
+@pytest.mark.slow
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     assert ended(start_builder(tmp_path / "a", 40, 30, "kill_parent", workers=2)) == -9
     worker = Path("/proc") / (tmp_path / "worker").read_text()
@@ -312,6 +316,7 @@ def test_too_small_a_disk_is_noticed_before_the_start(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.usefixtures("small_pieces")
+@pytest.mark.slow
 def test_a_disk_that_fills_up_on_the_way_leaves_nothing(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (HEADER + 20_000, hard))

@@ -413,6 +413,7 @@ def test_a_decompression_bomb_is_never_decoded(monkeypatch: pytest.MonkeyPatch) 
     assert "too many pixels (1 x 70000)" in refusal(png(1, 70_000, b""))
 
 
+@pytest.mark.slow
 def test_a_decompression_bomb_takes_no_memory() -> None:
     script = (
         "import resource, sys\n"
@@ -470,6 +471,7 @@ def test_nothing_global_is_changed() -> None:
     assert state() == before
 
 
+@pytest.mark.slow
 def test_a_worker_imports_no_torch() -> None:
     script = "import sys, ocssl.pictures.workers; print('torch' in sys.modules, 'PIL.EpsImagePlugin' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

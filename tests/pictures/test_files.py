@@ -230,6 +230,7 @@ def test_files_go_to_another_process(tmp_path: Path) -> None:
     assert other.stamp() == files.stamp()
 
 
+@pytest.mark.slow
 def test_files_are_read_without_torch() -> None:
     code = "import sys, ocssl.pictures.folder, ocssl.pictures.parquet; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

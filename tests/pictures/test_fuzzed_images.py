@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 from picture_files import encode
 from PIL import Image, UnidentifiedImageError
 
@@ -72,6 +73,7 @@ def test_sound_files_are_decoded() -> None:
         assert decode(data, 16, "crop").any(), name
 
 
+@pytest.mark.slow
 def test_damaged_files_give_an_image_or_a_reason() -> None:
     images, reasons = 0, []
     with warnings.catch_warnings():
@@ -92,6 +94,7 @@ def test_damaged_files_give_an_image_or_a_reason() -> None:
     assert all(reason.isprintable() for reason in reasons)
 
 
+@pytest.mark.slow
 def test_the_damage_is_such_that_plain_pillow_raises_and_warns_in_many_ways() -> None:
     seen: set[Any] = set()
     for data in fuzzed(520):

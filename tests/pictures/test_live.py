@@ -20,6 +20,8 @@ from ocssl.pictures import workers as workers_module
 from ocssl.pictures.cache import CachedPictures, build
 from ocssl.pictures.live import LivePictures
 
+pytestmark = pytest.mark.process
+
 WALKER = Path(__file__).parent / "walker.py"
 
 

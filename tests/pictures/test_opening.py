@@ -19,6 +19,7 @@ def sound(count: int) -> MemoryFiles:
     return MemoryFiles([c for row, c in enumerate(mixed_files(count).contents) if row % 7 != 3])
 
 
+@pytest.mark.slow
 def test_cache_and_live_give_the_same(tmp_path: Path) -> None:
     files, cuts = mixed_files(30), torch.arange(30).split(7)
     kept = open_pictures(files, size=8, fit="crop", decode="cache", workers=1, cache=tmp_path)

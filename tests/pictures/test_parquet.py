@@ -126,6 +126,7 @@ print(resident() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc, which is not here")
+@pytest.mark.slow
 def test_resident_memory_stays_flat_over_ten_times_the_rows(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     path = write(tmp_path / "x.parquet", [rng.bytes(2**16) for _ in range(1000)], rows=8)  # 63 MiB
@@ -233,6 +234,7 @@ def test_a_wrong_column_is_named(tmp_path: Path, column: str, message: str) -> N
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
+@pytest.mark.slow
 def test_a_damaged_file_gives_only_data_errors_and_os_errors(tmp_path: Path, data: st.DataObject) -> None:
     whole = tmp_path / "whole.parquet"
     if not whole.exists():
@@ -310,6 +312,7 @@ def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path: Path, monkeyp
         ParquetFiles([path])
 
 
+@pytest.mark.slow
 def test_the_official_images_are_read() -> None:
     paths = sorted((SHARED / "cifar100").glob("test-*.parquet"))
     if not paths:

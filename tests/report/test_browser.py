@@ -13,6 +13,8 @@ from report_folders import make_sweep
 
 from ocssl.report import write_report
 
+pytestmark = pytest.mark.process
+
 LARGEST = 8_000_000  # bytes
 EMPTY_PLOTS = """() => [...document.querySelectorAll(".plot")].filter((plot) =>
   !plot.classList.contains("js-plotly-plot") || plot.clientHeight < 100 || !plot.querySelector(

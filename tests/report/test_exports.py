@@ -25,6 +25,8 @@ from ocssl.report.prints import print_chart
 from ocssl.report.tables import Row, Table, _exact
 from ocssl.report.texts import as_csv, as_latex, as_markdown
 
+pytestmark = pytest.mark.slow
+
 KEYS = ["forest", "accuracy", "tasks", "deviation", "overlap", "online-overlap", "spectrum", "ssl-1", "term-1"]
 KEYS += ["spread", "rank", "active", "born", "age", "classes", "losses", "compute"]
 STRANGE = r"a_b & 5 % \x {y} $z$ <b> |"

@@ -27,6 +27,8 @@ from ocssl.report.words import NO_DECAY, TOO_FEW, decay_words, summary
 from ocssl.runs.config import resolve_run, to_toml
 from ocssl.settings import flatten
 
+pytestmark = pytest.mark.slow
+
 DECAYING = [(50.0, 0.2)] * 6 + [(50.0 - 4 * i, 0.2 + 0.08 * i) for i in range(1, 7)]  # accuracy, Overlap
 
 

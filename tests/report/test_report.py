@@ -294,6 +294,7 @@ def test_a_pipe_in_a_run_folder_holds_nobody_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("large", ["1e308", "-1.7e308", "1" + "0" * 400])
+@pytest.mark.slow
 def test_numbers_beyond_all_counting_are_left_out(tmp_path: Path, large: str) -> None:
     folders = [make_full_run(tmp_path / method, method) for method in ("solar", "er-fifo")]
     for folder in folders:
@@ -420,6 +421,7 @@ def test_a_loss_that_is_not_finite_is_warned_of(tmp_path: Path) -> None:
     assert "stopped after step 40: the loss is NaN." in report(tmp_path, folder).visible
 
 
+@pytest.mark.slow
 def test_many_runs_show_the_memory_of_one_seed_a_method(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / f"{name}{seed}", name, seed) for name in ("solar", "er-fifo") for seed in range(4)]
     page = report(tmp_path, *runs)
@@ -674,6 +676,7 @@ def test_a_term_that_only_one_variant_has_is_named(tmp_path: Path) -> None:
     assert names == ["m (terms.overlap=none)", "m (terms.overlap=on)"]
 
 
+@pytest.mark.slow
 def test_twenty_methods_have_twenty_looks(tmp_path: Path) -> None:
     page = report(tmp_path, *(make_run(tmp_path / f"{i:02}", f"method-{i}", minibatches=1) for i in range(20)))
     lines = [trace["line"] for trace in page.charts["spread"]["data"]]
@@ -683,6 +686,7 @@ def test_twenty_methods_have_twenty_looks(tmp_path: Path) -> None:
     assert "double-click to see it alone" in page.visible
 
 
+@pytest.mark.slow
 def test_the_summary_says_how_sure_the_gap_is(tmp_path: Path) -> None:
     def runs(name: str, *levels: float) -> list[Path]:
         return [
@@ -708,6 +712,7 @@ def test_the_summary_says_how_sure_the_gap_is(tmp_path: Path) -> None:
     assert alone.tables["comparison"][1][3:5] == ["-10.00", "one pair: no interval"]
 
 
+@pytest.mark.slow
 def test_the_best_is_the_best_over_the_seeds_that_all_have(tmp_path: Path) -> None:
     levels = {"solar": {2: 60.0}, "er-fifo": {0: 20.0, 1: 21.0, 2: 62.0}, "minred": {0: 19.0, 2: 50.0}}
     folders = {
@@ -758,6 +763,7 @@ def test_runs_that_recorded_less_leave_quiet_notes(tmp_path: Path) -> None:
         assert note in words
 
 
+@pytest.mark.slow
 def test_what_was_evicted_is_shown_beside_what_is_kept(tmp_path: Path) -> None:
     folder = make_full_run(tmp_path / "a", experiences=4, each=5)
     page = report(tmp_path, folder)
@@ -770,6 +776,7 @@ def test_what_was_evicted_is_shown_beside_what_is_kept(tmp_path: Path) -> None:
     assert "No small pictures were kept on the way." in report(tmp_path, folder).visible
 
 
+@pytest.mark.slow
 def test_a_decay_is_said_in_table_words_and_list(tmp_path: Path) -> None:
     page = report(tmp_path, make_full_run(tmp_path / "a", "er-reservoir"), make_full_run(tmp_path / "b", "solar"))
     said = {row[0]: row[-1] for row in page.tables["methods"][1:]}

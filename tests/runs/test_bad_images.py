@@ -17,6 +17,8 @@ from ocssl.cli import main
 from ocssl.runs.events import read_events
 from ocssl.streams.draw_shapes import render
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     **SMALL,
     "terms.overlap.k": 6,

@@ -28,6 +28,8 @@ from ocssl.runs.run import execute
 from ocssl.runs.stop import Stop
 from ocssl.runs.worker import Diary
 
+pytestmark = pytest.mark.process
+
 LONG = {"stream.train": 60, "checkpoint.every": 2}
 SLOWLY = """
 import time

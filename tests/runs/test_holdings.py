@@ -95,6 +95,7 @@ def test_tiles_of_many_and_large_images_are_few_and_small() -> None:
     assert torch.equal(shown["image"][0, :, 0, 0], first.round().byte())
 
 
+@pytest.mark.slow
 def test_a_run_notes_memory_spectrum_time_and_tiles(tmp_path: Path) -> None:
     create(tmp_path, resolve_run("solar", "synthetic", 0, {**small_settings("solar"), **SMALL_STREAM}))
     assert execute(tmp_path, Progress(Bars(Console(file=io.StringIO()))), Stop()) is not None

@@ -19,6 +19,8 @@ from ocssl.runs.events import read_events
 from ocssl.runs.initial import digest, read_weights, start_from
 from ocssl.settings import OptimizerSettings
 
+pytestmark = pytest.mark.slow
+
 STREAM = {**SMALL_STREAM, "stream.train": 40, "checkpoint.every": 3}
 
 

@@ -34,6 +34,8 @@ from ocssl.runs.stop import Stop, Stopped
 from ocssl.streams import load_benchmark
 from ocssl.weights import generator_for
 
+pytestmark = pytest.mark.process
+
 MORE = {"schedule.stream_batch": 5, "checkpoint.every": 4, "evaluate.per_task": True, "stream.test": 20}
 
 

@@ -32,6 +32,8 @@ from ocssl.runs.run import execute
 from ocssl.runs.stop import Stop
 from ocssl.runs.worker import Diary, Worker
 
+pytestmark = pytest.mark.process
+
 
 def make(folder: Path, method: str, **more: Any) -> Path:
     create(folder, resolve_run(method, "synthetic", 0, {**small_settings(method), **SMALL_STREAM, **more}))

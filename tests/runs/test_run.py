@@ -93,6 +93,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 # ---- the folder
 
 
+@pytest.mark.slow
 def test_metrics_have_what_the_contract_names(whole: dict[str, Path], method: str) -> None:
     metrics = json.loads((whole[method] / "metrics.json").read_text())
     assert (metrics["method"], metrics["benchmark"], metrics["seed"]) == (method, "synthetic", 3)
@@ -167,6 +168,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
 # ---- the same bits
 
 
+@pytest.mark.slow
 def test_the_same_settings_and_seed_give_the_same_bits(whole: dict[str, Path], method: str, tmp_path: Path) -> None:
     torch.manual_seed(99)
     again = make(tmp_path / "r", method)
@@ -174,6 +176,7 @@ def test_the_same_settings_and_seed_give_the_same_bits(whole: dict[str, Path], m
     assert same_run(again, whole[method])
 
 
+@pytest.mark.slow
 def test_evaluating_and_saving_more_or_less_often_changes_nothing(whole: dict[str, Path], tmp_path: Path) -> None:
     busy = make(tmp_path / "r", "solar", checkpoint__every=1, evaluate__latent_views=3, evaluate__probe="knn")
     quiet = make(tmp_path / "q", "solar", checkpoint__every=99, evaluate__latent_samples=0, evaluate__start=False)
@@ -185,6 +188,7 @@ def test_evaluating_and_saving_more_or_less_often_changes_nothing(whole: dict[st
 
 
 @pytest.mark.parametrize("until", [1, 3, FULL, 7, MINIBATCHES - 1])
+@pytest.mark.slow
 def test_a_stopped_run_resumes_to_the_same_bits(whole: dict[str, Path], until: int, tmp_path: Path) -> None:
     folder = make(tmp_path / "r", "solar")
     assert go(folder, until) is None
@@ -193,6 +197,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(whole: dict[str, Path], until: i
     assert same_run(folder, whole["solar"])
 
 
+@pytest.mark.slow
 def test_a_run_resumes_twice_to_the_same_bits(whole: dict[str, Path], method: str, tmp_path: Path) -> None:
     folder = make(tmp_path / "r", method)
     assert go(folder, 4) is None  # memory not full
@@ -216,6 +221,7 @@ def test_a_stop_at_the_very_end_still_finishes(whole: dict[str, Path], tmp_path:
         ("manifest", [2, 1]),
     ],
 )
+@pytest.mark.slow
 def test_killed_with_9_it_resumes_to_the_same_bits_twice(
     whole: dict[str, Path], moment: str, numbers: list[int], tmp_path: Path
 ) -> None:
@@ -226,6 +232,7 @@ def test_killed_with_9_it_resumes_to_the_same_bits_twice(
     assert same_run(folder, whole["solar"])
 
 
+@pytest.mark.slow
 def test_every_method_survives_kill_9(whole: dict[str, Path], method: str, tmp_path: Path) -> None:
     folder = make(tmp_path / "r", method)
     killed(folder, "step", 19)
@@ -251,6 +258,7 @@ def test_the_comparison_catches_a_resume_that_forgets_the_momentum(
 # ---- damage
 
 
+@pytest.mark.slow
 def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(
     whole: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -362,6 +370,7 @@ def test_weights_that_diverge_in_the_last_step_are_not_evaluated(tmp_path: Path)
     assert [e["event"] for e in read_events(folder / "events.jsonl")][-1] == "non-finite-loss"
 
 
+@pytest.mark.slow
 def test_damaged_checkpoints_never_crowd_out_good_ones(whole: dict[str, Path], tmp_path: Path) -> None:
     folder = make(tmp_path / "r", "solar", checkpoint__every=1)
     go(folder, 5)
@@ -401,6 +410,7 @@ def test_a_lost_diary_is_said_and_not_filled_with_zeros(tmp_path: Path, capsys: 
     assert b"\0" not in (folder / "events.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_what_is_left_of_a_torn_diary_is_whole_lines(tmp_path: Path) -> None:
     folder = make(tmp_path / "r", "solar")
     go(folder, 4)
@@ -444,6 +454,7 @@ STRONG = {
 }
 
 
+@pytest.mark.slow
 def test_a_real_collapse_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The whole angle in a strong Overlap loss collapses the encoder within some dozen steps."""
     folder = make(tmp_path / "r", "solar", **STRONG, memory__angle="distinct", terms__overlap__weight=5.0)
@@ -454,6 +465,7 @@ def test_a_real_collapse_is_warned_of_once(tmp_path: Path, capsys: pytest.Captur
     assert [e["event"] for e in read_events(folder / "events.jsonl")].count("collapse") == 1
 
 
+@pytest.mark.slow
 def test_no_collapse_is_cried_with_the_half_angle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics = go(make(tmp_path / "r", "solar", **STRONG))
     assert metrics is not None

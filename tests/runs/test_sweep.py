@@ -18,6 +18,8 @@ from ocssl.runs.config import resolve_run
 from ocssl.runs.folder import create, finished
 from ocssl.runs.sweep import LONGEST_NAME, plan, read_spec
 
+pytestmark = pytest.mark.process
+
 SMALL = {**small_settings("er-fifo"), **SMALL_STREAM}
 
 

@@ -67,6 +67,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return metrics
 
 
+@pytest.mark.slow
 def test_tensorboard_holds_the_diary_once_also_after_a_stop_and_a_crash(tmp_path: Path, plain: dict[str, Any]) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     folder = make(tmp_path / "run")
@@ -89,6 +90,7 @@ def test_tensorboard_holds_the_diary_once_also_after_a_stop_and_a_crash(tmp_path
     assert any("settings" in tag for tag in found.Tags()["tensors"])
 
 
+@pytest.mark.slow
 def test_wandb_works_offline_and_keeps_its_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: dict[str, Any]
 ) -> None:

@@ -63,6 +63,7 @@ def contents(found: Found, part: str) -> list[tuple[bytes, str]]:
     return [(collection.images.read(row), label) for row, label in enumerate(labels)]
 
 
+@pytest.mark.slow
 def test_a_local_folder_is_found_as_parquet_finds_it(tmp_path: Path) -> None:
     root = write(tmp_path / "set" / "train-00000-of-00001.parquet", 7, label=[0, 1, 1, 0, 1, 0, 0])
     write(tmp_path / "set" / "test-00000-of-00001.parquet", 2, label=[1, 0])

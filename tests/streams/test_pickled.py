@@ -210,6 +210,7 @@ def test_the_reason_is_said(case: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("case", MANY)
+@pytest.mark.slow
 def test_the_number_of_instructions_is_bounded(case: str) -> None:
     with pytest.raises(DataError, match="too many instructions"):
         read_pickled(b"\x80\x02" + MANY[case], "train")

@@ -13,6 +13,8 @@ from ocssl.settings import DataSettings, StreamSettings
 from ocssl.streams import Benchmark, load_benchmark
 from ocssl.streams.cifar import CLASS_ORDER
 
+pytestmark = pytest.mark.data
+
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
 
@@ -72,6 +74,8 @@ def test_solar_on_a_part_of_cifar100_improves_over_its_start(cifar: Benchmark, c
         "memory.capacity": 200,
         "schedule.passes": 3,
         "terms.overlap.k": 50,
+        "views.crop_scale": [0.4, 1.0],  # at 16 px smaller crops leave little to see
+        "optimizer.lr": 0.1,
         "evaluate.probe": "ridge",
         "evaluate.every": 1000,
         "evaluate.latent_samples": 100,
@@ -84,7 +88,7 @@ def test_solar_on_a_part_of_cifar100_improves_over_its_start(cifar: Benchmark, c
     assert end.value.code == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["seen"] == 3 * 220  # 225 images an experience in minibatches of 10
-    assert metrics["final_accuracy"] > metrics["start_accuracy"] + 0.5
+    assert metrics["final_accuracy"] > metrics["start_accuracy"] + 0.5  # 2.6 to 3.4 with three seeds
 
 
 def test_domains_of_pacs_come_one_after_another(cache: Path) -> None:
