@@ -40,6 +40,7 @@ SMALL_STREAM: dict[str, Any] = {
 METHODS = list(recipes.methods())
 SMALL_OF: dict[str, dict[str, Any]] = {  # what else must be small, where a recipe has it
     "solar": {"terms.overlap.k": 6},
+    "solar-c": {"terms.overlap.k": 6},
     "cmp": {"objective.patches": 4},
     "mir": {"memory.rules.mir.candidates": 20},
     "gss": {"memory.rules.gss.subsets": 3, "memory.rules.gss.subset_size": 3},

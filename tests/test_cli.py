@@ -139,7 +139,7 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
         "list": [],
         "pretrain": _flags("bad-images batch cache data device epochs out quiet seed set"),
         "report": _flags("figures output tables"),
-        "reproduce": _flags("benchmark cache data device dry-run machine only out ray scale threads workers"),
+        "reproduce": _flags("benchmark cache data device dry-run machine only out ray scale seed threads workers"),
         "resume": _flags("data device parts quiet track"),
         "run": _flags("bad-images cache data device init out parts probe-compat quiet seed set track workers"),
         "sweep": _flags("data device dry-run out parts quiet ray threads track workers"),

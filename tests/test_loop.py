@@ -185,6 +185,7 @@ def test_the_literal_loop_catches(case: str, wrong: str) -> None:
 ER = ("all", "last")
 RECIPES: dict[str, tuple[Any, ...]] = {  # objective, capacity, keep, draw, ema, stream in, admitted, passes, mix, terms
     "solar": ("simsiam", 2000, "highest-loss", "least-drawn", 0.5, "first", "first", 6, 0.0, {"overlap": 1.0}),
+    "solar-c": ("simsiam", 2000, "highest-loss", "least-drawn", 0.5, "first", "first", 6, 0.0, {"overlap": 1.0}),
     "er-reservoir": ("simsiam", 2000, "reservoir", "uniform", 0.5, *ER, 6, 0.0, {}),
     "er-fifo": ("simsiam", 2000, "fifo", "uniform", 0.5, *ER, 6, 0.0, {}),
     "minred": ("simsiam", 2000, "minred", "uniform", 0.5, "none", "before", 6, 0.0, {}),
@@ -217,6 +218,7 @@ def test_every_recipe_has_the_structure_that_its_paper_says() -> None:
         terms = {name: term.weight for name, term in learner.terms.items()}
         found = (s.objective.name, memory.capacity, memory.keep, memory.draw, memory.ema, schedule.stream_in)
         assert (*found, schedule.admit, schedule.passes, schedule.mix, terms) == wanted, method
+        assert memory.center == ("running" if method == "solar-c" else "none")
         assert s.objective.weight == (0 if s.objective.name == "none" else 1), method
         assert schedule.batch == (256 if method == "pretrain" else 138)
         assert schedule.stream_batch == OFFLINE.get(method, 10)

@@ -23,9 +23,9 @@ def names(kind: str) -> dict[str, dict[str, str]]:
     if kind == "benchmarks":
         return {"": recipes.benchmarks()}
     if kind == "experiments":
-        from ocssl.experiments import plan_names, read_plan
+        from ocssl.experiments import own_plans, plan_names, read_plan
 
-        return {"": {name: read_plan(name).title for name in plan_names()}}
+        return {"": {name: read_plan(name).title for name in [*plan_names(), *own_plans()]}}
     if kind == "rules":
         return {"keep rules (memory.keep)": _lines(KEEPS), "draw rules (memory.draw)": _lines(DRAWS)}
     if kind == "settings":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from ocssl.errors import SettingError
 from ocssl.experiments import Planned, plan_names, read_plan, read_scale, runs_of
 from ocssl.experiments.dry import images_of
-from ocssl.experiments.plan import address_of, chosen, of_rows
+from ocssl.experiments.plan import address_of, chosen, of_rows, own_plans
 from ocssl.experiments.tables import paper_number
-from ocssl.runs.config import resolve_run
+from ocssl.runs.config import read_settings, resolve_run
+from ocssl.settings import DataSettings
 
 C, M, L, N = "cifar100", "imagenet100", "clear100", "inat"
 NINE = ["er-reservoir", "er-fifo", "minred", "lars", "per", "scale", "cla-e", "cla-r", "solar"]
@@ -268,3 +270,47 @@ def test_wrong_names_are_told_with_the_nearest() -> None:
     assert [run.row for run in few] == ["Pre-trained", "SOLAR"]
     assert [plan.name for plan in chosen(["table2", "table2"])] == ["table2"]
     assert len(chosen(["all"])) == 25
+
+
+KEPT = sorted(path.parent for path in (Path(__file__).parents[2] / "docs" / "results").glob("*/*/run.toml"))
+
+
+@pytest.mark.parametrize("folder", KEPT, ids=lambda path: path.name)
+def test_kept_runs_of_earlier_versions_are_at_their_addresses(folder: Path) -> None:
+    """Settings that were added since then have their defaults in them, and change no address."""
+    assert folder.name.endswith(address_of(read_settings(folder / "run.toml"))[:12])
+
+
+def test_an_address_tells_apart_what_gives_another_result() -> None:
+    usual = {"memory.capacity": 40}
+    wanted = [
+        usual,
+        {**usual, "terms.overlap.k": 7},
+        {**usual, "terms.overlap.weight": 0.0},
+        {**usual, "memory.center": "running"},
+        {**usual, "memory.keep": "fifo"},
+        {**usual, "memory.draw": "uniform"},
+        {**usual, "objective.name": "byol"},
+        {**usual, "stream.classes": 7},
+        {**usual, "encoder.width": 3},
+    ]
+    runs = [resolve_run("solar", "synthetic", seed, settings) for settings in wanted for seed in (0, 1)]
+    runs.append(resolve_run("er-fifo", "synthetic", 0, usual))
+    addresses = {address_of(run) for run in runs} | {address_of(runs[0], "a parent")}
+    assert len(addresses) == len(runs) + 1
+    moved = runs[0].model_copy(update={"data": DataSettings(path="/elsewhere")})
+    assert address_of(moved) == address_of(runs[0])
+
+
+def test_a_term_with_all_its_defaults_is_still_another_run() -> None:
+    with_term = resolve_run("er-fifo", "synthetic", 0, {"terms.overlap.weight": 1.0})
+    assert address_of(with_term) != address_of(resolve_run("er-fifo", "synthetic", 0, {}))
+
+
+def test_own_plans_are_no_part_of_all_and_take_other_seeds() -> None:
+    assert {"evidence", "evidence-crop20"} <= set(own_plans())
+    assert not set(own_plans()) & {plan.name for plan in chosen(["all"])}
+    [plan] = chosen(["evidence"], seeds=[3, 5])
+    runs = runs_of(plan, read_scale("mini", "pacs"))
+    assert {run.settings.seed for run in runs} == {3, 5}
+    assert {run.settings.benchmark for run in runs} == {"pacs"}

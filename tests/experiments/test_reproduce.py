@@ -168,7 +168,7 @@ def test_what_starts_from_pre_training_waits_for_it(tmp_path: Path) -> None:
 
 def test_a_run_that_fails_leaves_the_others_and_is_named(tmp_path: Path) -> None:
     good, bad = Row("good", "er-fifo"), Row("bad", "er-fifo", {"optimizer.lr": 1e30})
-    plan = Plan("table2", "one fails", ["cifar100"], [bad, good], [{"kind": "table"}], seeds=1)
+    plan = Plan("table2", "one fails", ["cifar100"], [bad, good], [{"kind": "table"}], seeds=[0])
     failures, text = make([plan], tmp_path)
     (name,) = failures
     assert "not finite" in failures[name]

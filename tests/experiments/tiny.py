@@ -23,7 +23,7 @@ SCALE: Scale = replace(
 
 def tiny(name: str = "table2", rows: slice = slice(3, None, 2)) -> Plan:
     plan = read_plan(name)
-    return replace(plan, rows=plan.rows[rows], seeds=1)
+    return replace(plan, rows=plan.rows[rows], seeds=[0])
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ def reproduce(
     scale: Literal["mini", "paper"] = "mini",
     benchmark: str | None = None,
     only: Annotated[list[str] | None, Parameter(negative=())] = None,
+    seed: Annotated[list[int] | None, Parameter(negative=())] = None,
     out: Path | None = None,
     data: Annotated[list[str] | None, Parameter(negative=())] = None,
     cache: Cache = None,
@@ -44,13 +45,15 @@ def reproduce(
     Parameters
     ----------
     what
-        table1 to table7, figure2 to figure20, or all (see: ocssl list experiments).
+        table1 to table7, figure2 to figure20, all of them, or evidence (see: ocssl list experiments).
     scale
         paper: its settings to the letter, for GPUs; mini: one fixed, smaller protocol for a CPU.
     benchmark
-        Where the mini scale runs everything: cifar100 (the default) or synthetic.
+        Where the mini scale runs everything: cifar100 (the default), mini-imagenet, pacs or synthetic.
     only
         Run only this row of tables and figures, such as SOLAR; may be given several times. Shown is all that is there.
+    seed
+        Run these seeds instead of those of the paper (0, 1 and 2); may be given several times.
     out
         The output folder; by default reproduced/SCALE, with the benchmark's name at the mini scale.
     data
@@ -67,7 +70,7 @@ def reproduce(
     from ocssl.settings import whole
 
     rows = only or []
-    plans, size = chosen(what, rows), read_scale(scale, benchmark)
+    plans, size = chosen(what, rows, seed or []), read_scale(scale, benchmark)
     workers, threads = whole("--workers", workers, 0, 4096), whole("--threads", threads, 1, 1024)
     screen = console()
     if dry_run:

@@ -15,6 +15,7 @@ from ocssl.streams.benchmark import Benchmark, parse_name
 PUBLISHED: Mapping[str, tuple[int, int, int]] = {
     "cifar100": (100, 500, 100),
     "imagenet100": (100, 1300, 50),
+    "mini-imagenet": (100, 200, 50),
 }
 
 

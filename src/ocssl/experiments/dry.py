@@ -18,6 +18,7 @@ from ocssl.streams.benchmark import parse_name
 # CLEAR100: 11 time buckets, 100 images of each of 100 classes to learn from and 50 to test on.
 # iNaturalist 2021 mini: 50 images a species, 10 to test on; 152 orders of animals; about 50 taxonomic classes.
 BUCKETS, PER_BUCKET, TEST_BUCKETS = 11, 10_000, 55_000
+PACS = (1670, 2048, 2344, 3929)  # photographs, art paintings, cartoons, sketches; a share is held out to test on
 ANIMALS, ANIMAL_TESTS, PLANTS, PLANT_TESTS, ORDERS, TAXA = 269_400, 53_880, 213_550, 42_710, 152, 50
 
 
@@ -60,6 +61,10 @@ def images_of(settings: RunSettings) -> Images:
     if kind == "clear100":
         experiences = tuple([round(kept * PER_BUCKET)] * BUCKETS)
         test, classes = TEST_BUCKETS, 100
+    elif kind == "pacs":
+        held = settings.stream.test_share
+        experiences = tuple(round(kept * (1 - held) * images) for images in PACS)
+        test, classes = round(held * sum(PACS)), 7
     elif settings.method == PRETRAIN:
         experiences, test, classes = (round(kept * PLANTS),), PLANT_TESTS, ORDERS
     else:

@@ -8,16 +8,17 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
 from ocssl.errors import unknown
 from ocssl.experiments.scale import Scale
-from ocssl.runs.config import RunSettings
+from ocssl.runs.config import RunSettings, complete_run
+from ocssl.settings import flatten, nest, validate
 
 ALL = "all"
-FORMAT = 1  # of addresses: raised when the same settings come to mean another result
+FORMAT = 2  # of addresses: raised when the same settings come to mean another result
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Plan:
     benchmarks: list[str]
     rows: list[Row]
     show: list[dict[str, Any]]
-    seeds: int = 3
+    seeds: Sequence[int] = (0, 1, 2)
     set: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, list[Any]] = field(default_factory=dict)
     guessed: list[str] = field(default_factory=list)  # settings whose values the paper shows on an axis only
@@ -71,15 +72,26 @@ class Planned:
 
 
 def plan_names() -> list[str]:
-    """All plans: tables, then figures, in the paper's order."""
-    found = [f.name.removesuffix(".toml") for f in files(__package__).joinpath("plans").iterdir()]
+    """The paper's plans: tables, then figures, in its order."""
+    found = [name for name in _files() if re.fullmatch(r"(table|figure)\d+", name)]
     return sorted(found, key=lambda name: (not name.startswith("table"), int(re.sub(r"\D", "", name))))
 
 
-def chosen(words: Sequence[str], only: Sequence[str] = ()) -> list[Plan]:
-    """The plans that a user named, `all` is every one; with `only` those that have one of these rows."""
+def own_plans() -> list[str]:
+    """Plans of this project's own experiments."""
+    return sorted(set(_files()) - set(plan_names()))
+
+
+def _files() -> list[str]:
+    return [f.name.removesuffix(".toml") for f in files(__package__).joinpath("plans").iterdir()]
+
+
+def chosen(words: Sequence[str], only: Sequence[str] = (), seeds: Sequence[int] = ()) -> list[Plan]:
+    """The plans that a user named, `all` is every one of the paper; with `only` those that have one of these rows."""
     names = plan_names() if ALL in words else list(dict.fromkeys(words))
     plans = [read_plan(name) for name in names]
+    if seeds:
+        plans = [replace(plan, seeds=list(seeds)) for plan in plans]
     known = list(dict.fromkeys(row.name for plan in plans for row in plan.rows))
     for name in only:
         if name not in known:
@@ -95,19 +107,19 @@ def of_rows(runs: Sequence[Planned], only: Sequence[str]) -> list[Planned]:
 
 def read_plan(name: str) -> Plan:
     """The plan of a table or figure."""
-    known = plan_names()
+    known = [*plan_names(), *own_plans()]
     if name not in known:
         raise unknown("table or figure", name, [*known, ALL])
     table = tomllib.loads(files(__package__).joinpath("plans", f"{name}.toml").read_text())
     rows = [Row(**row) for row in table.pop("rows")]
-    return Plan(name, rows=rows, **table)
+    return Plan(name, rows=rows, seeds=list(range(table.pop("seeds", 3))), **table)
 
 
 def runs_of(plan: Plan, scale: Scale) -> list[Planned]:
     """The runs of a plan at a scale, row by row."""
     runs: list[Planned] = []
     for row, point, benchmark, seed in itertools.product(
-        plan.rows, plan.points(), scale.benchmarks(plan.benchmarks), range(plan.seeds)
+        plan.rows, plan.points(), scale.benchmarks(plan.benchmarks), plan.seeds
     ):
         wanted = {**plan.set, **row.set, **row.on.get(benchmark, {}), **point}
         settings = scale.resolve(row.method, benchmark, seed, wanted)
@@ -118,6 +130,24 @@ def runs_of(plan: Plan, scale: Scale) -> list[Planned]:
 
 
 def address_of(settings: RunSettings, parent: str | None = None) -> str:
-    """A name for all that decides a run's result: the same for the same settings, wherever its data lie."""
-    told = settings.result() | {"init": {"parts": settings.init.parts, "from": parent}}
-    return hashlib.sha256(json.dumps([FORMAT, told], sort_keys=True).encode()).hexdigest()
+    """A name for all that decides a run's result: the same for the same settings, wherever its data lie.
+
+    It is made of the run's parts and of what is set otherwise than by default, so that a setting that is added to the
+    package leaves the addresses of earlier runs alone.
+    """
+    told, usual = (dict(flatten(run.result())) for run in (settings, _as_usual(settings)))
+    changed = {key: value for key, value in told.items() if key not in usual or usual[key] != value}
+    names = [settings.objective.name, settings.memory.keep, settings.memory.draw, sorted(settings.terms)]
+    start = [settings.init.parts, parent]
+    return hashlib.sha256(json.dumps([FORMAT, names, changed, start], sort_keys=True).encode()).hexdigest()
+
+
+def _as_usual(settings: RunSettings) -> RunSettings:
+    """A run of the same parts, all of them with their defaults."""
+    wanted = {
+        "objective.name": settings.objective.name,
+        "memory.keep": settings.memory.keep,
+        "memory.draw": settings.memory.draw,
+        "terms": {name: {} for name in settings.terms},
+    }
+    return complete_run(validate(RunSettings, {"method": "", "benchmark": settings.benchmark, **nest(wanted)}))

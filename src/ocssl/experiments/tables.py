@@ -109,7 +109,9 @@ def _paper() -> dict[str, Any]:
 
 def paper_number(plan: str, row: str, benchmark: str, measure: str) -> tuple[float | None, float | None]:
     """What the paper's table says, with its standard deviation; None where it says nothing."""
-    told = _paper().get(plan, {}).get(row, {}).get(benchmark, {})
+    tables = [plan] if plan in _paper() else ["table1", "table2"]  # rows of an own plan have the same names
+    rows = [_paper()[table][row] for table in tables if row in _paper()[table]]
+    told = rows[0].get(benchmark, {}) if rows else {}
     return told.get(measure), told.get(f"{measure}_std")
 
 
@@ -133,7 +135,7 @@ def accuracy_table(plan: Plan, scale: Scale, groups: Sequence[Group], start: str
     ours = [(ours_name(scale, benchmark), MEASURES[measure]) for benchmark, measure in columns]
     theirs = [(f"paper, {NAMES[benchmark]}", MEASURES[m]) for benchmark in plan.benchmarks for m in ACCURACIES]
     above, headings = zip(("", ""), *ours, *theirs, strict=True)
-    seeds = "one seed" if plan.seeds == 1 else f"mean ± standard deviation of {plan.seeds} seeds"
+    seeds = "one seed" if len(plan.seeds) == 1 else f"mean ± standard deviation of {len(plan.seeds)} seeds"
     note = f"{scale.note} Accuracy in per cent, {seeds}."
     return Table(title_of(plan, scale), note, list(above), list(headings), rows, paired=True)
 
@@ -196,8 +198,8 @@ def rules_table(plan: Plan, scale: Scale) -> Table:
 
 
 def title_of(plan: Plan, scale: Scale) -> str:
-    kind, number = plan.name.rstrip("0123456789"), plan.name.lstrip("abcdefghijklmnopqrstuvwxyz")
-    return f"{kind.capitalize()} {number}: {plan.title} ({scale.label})"
+    kind, number = plan.name.rstrip("0123456789"), plan.name.lstrip("abcdefghijklmnopqrstuvwxyz-")
+    return f"{kind.capitalize()} {number}: {plan.title} ({scale.label})" if number else f"{plan.title} ({scale.label})"
 
 
 def ours_name(scale: Scale, benchmark: str) -> str:

@@ -62,17 +62,22 @@ class RunSettings(LearnerSettings):
 
 def resolve_run(method: str, benchmark: str, seed: int, overrides: Mapping[str, Any]) -> RunSettings:
     """Defaults, benchmark, method and the user's own settings, laid over one another and checked."""
-    from ocssl.assembly import complete
-    from ocssl.streams import BENCHMARKS
-    from ocssl.streams.benchmark import parse_name
-
     tree = recipes.resolve(method, benchmark, overrides)
     for name in ("method", "benchmark", "seed"):
         if name in tree:
             raise SettingError(f"{name} is not to be set: it is an argument of the run.")
-    settings = validate(RunSettings, {"method": method, "benchmark": benchmark, "seed": seed, **tree})
+    return complete_run(validate(RunSettings, {"method": method, "benchmark": benchmark, "seed": seed, **tree}))
+
+
+def complete_run(settings: RunSettings) -> RunSettings:
+    """The settings with the options of all parts written out."""
+    from ocssl.assembly import complete
+    from ocssl.streams import BENCHMARKS
+    from ocssl.streams.benchmark import parse_name
+
     whole = complete(settings.model_dump())
-    whole["stream"] = {**whole["stream"], **BENCHMARKS.complete(parse_name(benchmark)[0], settings.stream.model_extra)}
+    kind, _ = parse_name(settings.benchmark)
+    whole["stream"] = {**whole["stream"], **BENCHMARKS.complete(kind, settings.stream.model_extra)}
     return validate(RunSettings, whole)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ocssl.errors import DataError
 from ocssl.pictures.arrow import Column
@@ -24,8 +24,27 @@ from ocssl.streams.tables import TESTS, TRAIN, Table, TableOptions, found_in
 class Parquet(TableOptions):
     """parquet:PATH: images in parquet files as the Hugging Face hub has them, named train*, test* and validation*."""
 
+    name: ClassVar[str] = "parquet"
+
     def find(self, where: Path | None, settings: StreamSettings, report: Report) -> Found:
-        return found_in(parquet_tables(need(where, "parquet", "parquet:PATH")), self)
+        how = "parquet:PATH" if self.name == "parquet" else "--data DIR"
+        return found_in(parquet_tables(need(where, self.name, how)), self)
+
+
+@BENCHMARKS.add("mini-imagenet")
+@dataclass(kw_only=True)
+class MiniImagenet(Parquet):
+    """100 classes of ImageNet photographs in parquet files: 200 to learn from and 50 to test on of each."""
+
+    name: ClassVar[str] = "mini-imagenet"
+
+
+@BENCHMARKS.add("pacs")
+@dataclass(kw_only=True)
+class Pacs(Parquet):
+    """PACS in parquet files: seven classes as photographs, art paintings, cartoons and sketches."""
+
+    name: ClassVar[str] = "pacs"
 
 
 @dataclass(frozen=True)
