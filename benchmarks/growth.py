@@ -31,12 +31,12 @@ import ocssl
 from ocssl.cost import GPUS, Images, Machine, calibrate, estimate, minibatch_load
 from ocssl.cost.passes import fill, noise
 from ocssl.cost.work import activation_bytes, training_load
+from ocssl.data import load_benchmark
 from ocssl.runs.config import resolve_run
 from ocssl.runs.folder import create
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
 from ocssl.runs.stop import Stop
-from ocssl.streams import load_benchmark
 
 BASE = {"width": 16, "size": 16, "slots": 2000, "batch": 138}
 AXES = {

@@ -22,7 +22,7 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from ocssl.report import write_report
+from ocssl.results import write_report
 
 TIMES = """() => {
   const at = (name) => performance.getEntriesByName(name)[0]?.startTime ?? NaN;

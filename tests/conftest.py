@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,9 @@ from ocssl import recipes
 from ocssl.encoders import ENCODERS, Stem
 
 torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))  # also for processes that tests start
+
+ROOT = Path(__file__).parents[1]
+REAL_DATA = ROOT.parent / "shared" / "data"  # real images for development; tests that need them are skipped without
 
 SMALL: dict[str, Any] = {
     "encoder.name": "resnet10",

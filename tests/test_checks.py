@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from conftest import random_images
 from ocssl.checks import ContractError, check_draw, check_keep, check_objective, check_stream
+from ocssl.data import Batch, Experience, ExperienceStream, Part, load_benchmark
+from ocssl.data.decode.images import ArrayPictures
 from ocssl.errors import SettingError
 from ocssl.memory import DRAWS, KEEPS, Context, Draw, Keep, Store
 from ocssl.objectives import OBJECTIVES, Objective, Output, SimSiam
-from ocssl.pictures.pictures import ArrayPictures
 from ocssl.settings import DataSettings, StreamSettings
-from ocssl.streams import Batch, Experience, ExperienceStream, Part, load_benchmark
 
 Arriving = Mapping[str, Tensor]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ocssl._core.registry import Registry
 from ocssl.memory import DRAWS, KEEPS
 from ocssl.objectives import OBJECTIVES
-from ocssl.registry import Registry
 from ocssl.terms import TERMS
 
 TABLE: list[tuple[Registry[Any], str, dict[str, Any]]] = [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import ROOT
 from ocssl import recipes
 from ocssl.memory import DRAWS, KEEPS
 from ocssl.objectives import OBJECTIVES
@@ -17,7 +18,7 @@ from ocssl.terms import TERMS
 
 pytestmark = pytest.mark.process
 
-PAGE = (Path(__file__).parent.parent / "docs" / "methods.md").read_text()
+PAGE = (ROOT / "docs" / "methods.md").read_text()
 SMALL = "encoder.width=4 objective.projection=16 schedule.passes=1 schedule.batch=20 memory.capacity=40"
 SMALL_STREAM = "stream.image_size=8 stream.classes=4 stream.experiences=2 stream.train=20 stream.test=5"
 QUICK = "evaluate.probe=ridge evaluate.latent_samples=0"

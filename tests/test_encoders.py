@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import ocssl
+from ocssl._core.random import evaluating, generator_for, initialise, single_sample
 from ocssl.encoders import ENCODERS, feature_dimension
 from ocssl.errors import SettingError
-from ocssl.weights import evaluating, generator_for, initialise, single_sample
 
 
 def make(name: str, size: int, width: int, stem: str = "auto") -> nn.Module:

@@ -15,10 +15,11 @@ from types import ModuleType
 import pytest
 import torch
 
-from ocssl import checkpoint
+from conftest import ROOT
+from ocssl._core import checkpoint
 from ocssl.learner import Learner
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "long_stream.py"
+SCRIPT = ROOT / "benchmarks" / "long_stream.py"
 SMALL = ["--images", "2000", "--memory", "60", "--save-every", "250"]
 KILLER = """
 import os, runpy, signal, sys

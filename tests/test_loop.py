@@ -16,7 +16,7 @@ import ocssl
 from conftest import random_images, small_learner
 from ocssl import recipes
 from ocssl.memory.draw import Per
-from ocssl.teachers import Teacher
+from ocssl.objectives.teachers import Teacher
 from ocssl.terms.cla import ClaE, ClaR
 
 BATCH, STREAM, CAPACITY, PASSES = 16, 5, 24, 2

@@ -12,13 +12,13 @@ from rich.console import Console
 import ocssl
 from conftest import METHODS, SMALL_STREAM, random_images, small_learner, small_settings
 from ocssl import recipes
+from ocssl.data import load_benchmark
 from ocssl.errors import SettingError
 from ocssl.runs.config import resolve_run
 from ocssl.runs.folder import create
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute, make_stream
 from ocssl.runs.stop import Stop
-from ocssl.streams import load_benchmark
 from ocssl.terms import TERMS
 
 TOLD = {"cassle", "pfr", "sycon", "pocon", "osiris-d"}

@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 
 import ocssl
+from conftest import ROOT
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import Field
 
 from ocssl import recipes
+from ocssl._core.registry import Registry
 from ocssl.errors import SettingError, nearest, unknown
-from ocssl.registry import Registry
 from ocssl.runs.config import RunSettings, parse_assignments, read_settings, resolve_run, to_toml
 from ocssl.settings import LearnerSettings, keys, merge, nest, validate
 

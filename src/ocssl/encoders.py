@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ocssl._core.registry import Registry
 from ocssl.errors import SettingError
-from ocssl.registry import Registry
 
 ENCODERS: Registry[nn.Module] = Registry("encoder")
 SMALL_IMAGE = 64  # pixels up to which the `auto` stem keeps the resolution
@@ -85,7 +85,7 @@ class ResNet10(ResNet):
 
 def feature_dimension(encoder: nn.Module, image_size: int) -> int:
     """The length of an encoder's feature vectors, seen by trying it on two blank images."""
-    from ocssl.weights import evaluating
+    from ocssl._core.random import evaluating
 
     if not isinstance(encoder, nn.Module):
         raise SettingError(

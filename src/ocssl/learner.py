@@ -11,23 +11,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ocssl import checkpoint, recipes
-from ocssl.assembly import build_memory, build_objective, build_terms, compile_encoder, usable_device
-from ocssl.context import LearnerContext
-from ocssl.descent import Descent
-from ocssl.devices import send
+from ocssl import recipes
+from ocssl._core import checkpoint
+from ocssl._core.assembly import build_memory, build_objective, build_terms, compile_encoder, usable_device
+from ocssl._core.batch import Join
+from ocssl._core.devices import send
+from ocssl._core.info import Info, tell
+from ocssl._core.inputs import as_ids, as_images
+from ocssl._core.nonfinite import Guard
+from ocssl._core.optimizer import Descent
+from ocssl._core.random import evaluating, generator_for, single_sample
+from ocssl._core.rule_context import LearnerContext
+from ocssl._core.statistics import Measure, Measured
+from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
 from ocssl.errors import CheckpointError, NonFiniteLoss, SettingError
-from ocssl.finite import Guard
-from ocssl.images import as_ids, as_images
-from ocssl.info import Info, tell
-from ocssl.join import Join
 from ocssl.objectives import Output
-from ocssl.ranks import ALONE, Ranks, other_ranks
 from ocssl.settings import LearnerSettings, validate, whole
-from ocssl.statistics import Measure, Measured
 from ocssl.terms import Step
 from ocssl.views import Views
-from ocssl.weights import evaluating, generator_for, single_sample
 
 BLOCK = 256  # images that `transform` encodes at a time
 GENERATORS = ("generator.views", "generator.join", "memory.generator")  # every rank has its own

@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ocssl.devices import send
+from ocssl._core.devices import send
 from ocssl.errors import DataError
 from ocssl.settings import ViewSettings
 

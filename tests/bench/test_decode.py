@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from ocssl.bench import decode
+from ocssl.data.decode.live import LivePictures
 from ocssl.errors import OcsslError
-from ocssl.pictures.live import LivePictures
 
 
 @pytest.mark.parametrize(("kind", "width", "height"), [("JPEG", 50, 37), ("PNG", 16, 16)])

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from ocssl.cost import Images, Load, about_bytes, minibatch_load, resident_bytes, run_load
 from ocssl.cost.shapes import Layer
 from ocssl.cost.work import encode_load, evaluation_count, evaluation_load, fullness
+from ocssl.data import load_benchmark
 from ocssl.errors import SettingError
 from ocssl.runs.config import RunSettings, resolve_run
 from ocssl.runs.run import make_stream, moments
 from ocssl.settings import LearnerSettings, nest, validate
-from ocssl.streams import load_benchmark
 
 pytestmark = pytest.mark.slow
 

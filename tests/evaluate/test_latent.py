@@ -21,7 +21,8 @@ from literal_latent import (
     turned,
 )
 
-from ocssl.evaluate import arrays, deviation, overlap, overlap_count, sample_angles, spectrum, spread, uniformity
+from ocssl.evaluate import arrays, deviation, overlap, overlap_count, sample_angles, spectrum, uniformity
+from ocssl.evaluate import unit_spread as spread
 from ocssl.evaluate.latent import alignment
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from literal_latent import PRECISIONS, TOLERANCE, cloud
 
-from ocssl.evaluate import arrays, spectra, spectrum
+from ocssl.evaluate import arrays, spectrum
+from ocssl.evaluate import spectrum_values as spectra
 
 
 @PRECISIONS

@@ -9,7 +9,8 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler, normalize
 
-from ocssl.evaluate import data, knn_probe, linear_probe, probes, ridge_probe
+from ocssl.evaluate import knn_probe, linear_probe, probes, ridge_probe
+from ocssl.evaluate import probe_data as data
 
 ALL = pytest.mark.parametrize("probe", [linear_probe, ridge_probe, knn_probe])
 

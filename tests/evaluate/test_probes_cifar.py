@@ -1,7 +1,6 @@
 """The linear probe against scikit-learn's logistic regression on features of real photographs."""
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +9,12 @@ from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
+from conftest import REAL_DATA
 from ocssl.evaluate.linear import linear_probe
 
 pytestmark = pytest.mark.data
 
-CIFAR = Path(__file__).parents[2].parent / "shared" / "data" / "cifar100"
+CIFAR = REAL_DATA / "cifar100"
 CLASSES, FILTERS, WIDTH, TRAIN = 20, 32, 64, 4000
 
 

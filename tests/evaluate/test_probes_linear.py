@@ -10,8 +10,8 @@ from sklearn.preprocessing import normalize
 
 from ocssl.errors import DataError, SettingError
 from ocssl.evaluate import linear
-from ocssl.evaluate.data import Data
 from ocssl.evaluate.linear import Adam, cross_entropy_gradient, linear_probe
+from ocssl.evaluate.probe_data import Data
 
 RATES = [0.05 / 3**i for i in range(6)]  # .05 .0167 .0056 .0019 .0006 .0002
 

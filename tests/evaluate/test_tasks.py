@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ocssl.errors import DataError
-from ocssl.evaluate.tasks import (
+from ocssl.evaluate.per_task import (
     backward_transfer,
     forgetting,
     forward_transfer,

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import ocssl
 from conftest import random_images, small_learner
+from ocssl._core.random import quietly, single_sample
 from ocssl.objectives import OBJECTIVES, Objective
-from ocssl.weights import quietly, single_sample
 
 NAMES = [name for name in OBJECTIVES if OBJECTIVES[name].per_sample != "none"]
 WITH_BATCH_LOSS = {"barlow-twins", "vicreg", "emp-ssl", "cmp"}

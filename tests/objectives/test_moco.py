@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from conftest import random_images, small_learner
 from ocssl import Learner
+from ocssl._core.random import frozen_statistics
 from ocssl.objectives import MoCo
 from ocssl.objectives.moco import moco_loss
-from ocssl.weights import frozen_statistics
 
 
 def literal(query: Tensor, key: Tensor, queue: Tensor, temperature: float) -> Tensor:

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from ocssl import checkpoint
-from ocssl.descent import Descent
+from ocssl._core import checkpoint
+from ocssl._core.optimizer import Descent
 from ocssl.memory import Memory
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute

@@ -14,8 +14,8 @@ from PIL import Image
 
 from conftest import SMALL
 from ocssl.cli import main
+from ocssl.data.sources.shapes import render
 from ocssl.runs.events import read_events
-from ocssl.streams.draw_shapes import render
 
 pytestmark = pytest.mark.slow
 

@@ -14,11 +14,12 @@ from killer import killed
 from rich.console import Console
 
 from conftest import SMALL_STREAM, small_settings
-from ocssl import checkpoint
+from ocssl._core import checkpoint
+from ocssl._core.info import Info
+from ocssl._core.optimizer import Descent
 from ocssl.cli import main
-from ocssl.descent import Descent
+from ocssl.data import load_benchmark
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
-from ocssl.info import Info
 from ocssl.learner import Learner
 from ocssl.runs.config import read_settings, resolve_run, to_toml
 from ocssl.runs.events import Events, read_events
@@ -26,7 +27,6 @@ from ocssl.runs.folder import create, finished
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import Position, _Session, execute
 from ocssl.runs.stop import Stop
-from ocssl.streams import load_benchmark
 
 STREAM = {**SMALL_STREAM, "schedule.stream_batch": 5, "checkpoint.every": 3, "optimizer.lr": 0.05}
 MINIBATCHES = 14  # 2 experiences of 36 images, 7 minibatches of 5 each

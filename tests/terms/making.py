@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from ocssl._core.random import single_sample
+from ocssl._core.statistics import Measure
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective
 from ocssl.settings import MemorySettings
-from ocssl.statistics import Measure
 from ocssl.terms import TERMS, Step, Term
-from ocssl.weights import single_sample
 
 D, P = 6, 10
 

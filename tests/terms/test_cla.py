@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from conftest import random_images, small_learner
 from ocssl import Learner
 from ocssl.objectives import Objective
-from ocssl.teachers import Teacher
+from ocssl.objectives.teachers import Teacher
 from ocssl.terms import ClaE, ClaR, Penalty, Step
 
 

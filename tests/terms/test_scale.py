@@ -12,10 +12,10 @@ from making import a_step, average, cosine, gradients, made, randn, small_object
 from torch import Tensor
 
 from conftest import random_images, small_learner
+from ocssl._core.random import evaluating
 from ocssl.objectives import Objective
 from ocssl.terms import Penalty, Scale, Step
 from ocssl.terms.scale import pseudo_positives, relation_distillation, stream_contrast
-from ocssl.weights import evaluating
 
 Mask = Callable[[Tensor, int, float, float], Tensor]
 

@@ -14,7 +14,7 @@ import ocssl
 from conftest import random_images, small_learner
 from ocssl.checks import ContractError, check_term
 from ocssl.objectives import Objective
-from ocssl.teachers import Teacher
+from ocssl.objectives.teachers import Teacher
 from ocssl.terms import TERMS, Penalty, Step, Term
 
 WHOLE = ("scale", "osiris-r", "osiris-d")  # losses of methods without an objective

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from ocssl.bench.rows import Effort, Row
 from ocssl.bench.timing import Work, interleaved, ratio, spread
+from ocssl.data.decode.cache import CachedPictures, build
+from ocssl.data.decode.encoded import Packed
+from ocssl.data.decode.folder_files import FolderFiles
+from ocssl.data.decode.live import LivePictures
 from ocssl.errors import OcsslError
-from ocssl.pictures.cache import CachedPictures, build
-from ocssl.pictures.files import Packed
-from ocssl.pictures.folder import FolderFiles
-from ocssl.pictures.live import LivePictures
 
 CUT, WORKERS, TEAM = 64, 2, "two workers"
 ALIKE = 6.0  # mean difference, of 255, that smoothing by another filter leaves between two ways of the same image

@@ -11,7 +11,7 @@ from ocssl.bench.learners import ROWS, STREAM, arriving, ready
 from ocssl.bench.rows import Effort, Row
 from ocssl.bench.timing import interleaved, ratio, spread
 from ocssl.learner import Learner
-from ocssl.teachers import Teacher
+from ocssl.objectives.teachers import Teacher
 
 Pass = tuple[str, int, int]  # forward or both ways, views, rows
 # Network passes beside those of FIFO's own step: 2 views of 138 rows, forward and backward.

@@ -15,13 +15,13 @@ from torch import Tensor
 from ocssl.bench.peers.probing import autograd_probe, encoded_for_each
 from ocssl.bench.rows import Bar, Effort, Row
 from ocssl.bench.timing import interleaved, ratio, spread
+from ocssl.data import Benchmark, load_benchmark
 from ocssl.errors import OcsslError
 from ocssl.evaluate import ProbeResult, Task, knn_probe, linear_probe, linear_probes, ridge_probe
 from ocssl.evaluate.evaluation import probe
 from ocssl.evaluate.features import encode_benchmark
 from ocssl.learner import Learner
 from ocssl.settings import DataSettings, StreamSettings
-from ocssl.streams import Benchmark, load_benchmark
 
 Sizes = tuple[int, int, int]  # training, validation and test samples
 JOINT: Sizes = (45_000, 5_000, 10_000)

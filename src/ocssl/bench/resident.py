@@ -22,10 +22,10 @@ from ocssl.bench.learners import arriving, ready
 from ocssl.bench.rows import Effort, Row
 from ocssl.bench.start import python
 from ocssl.bench.timing import exactly
+from ocssl.data import load_benchmark
+from ocssl.data.sources.shapes import CLASSES, render
 from ocssl.learner import Learner
 from ocssl.settings import DataSettings, StreamSettings
-from ocssl.streams import load_benchmark
-from ocssl.streams.draw_shapes import CLASSES, render
 
 STATM = Path("/proc/self/statm")
 MB = 2**20

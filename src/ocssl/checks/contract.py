@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from ocssl.registry import Registry
+from ocssl._core.registry import Registry
 
 T = TypeVar("T")
 

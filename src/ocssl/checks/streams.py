@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ocssl.checks.contract import global_randomness_untouched, require
-from ocssl.streams import Batch, Stream
+from ocssl.data import Batch, Stream
 
 
 def check_stream(stream: Stream) -> None:

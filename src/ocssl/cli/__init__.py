@@ -1,7 +1,7 @@
 """The command line: `ocssl demo`, `run`, `pretrain`, `resume`, `evaluate`, `diagnose`, `report`, `list`, `bench`,
 `reproduce`, `sweep`."""
 
-from ocssl.cli import looking, measuring, reproducing, running, sweeping  # noqa: F401 - the commands register themselves
+from ocssl.cli import bench, reproduce, results, run, sweep  # noqa: F401 - the commands register themselves
 from ocssl.cli.app import app, main
 
 __all__ = ["app", "main"]

@@ -11,7 +11,7 @@ import cyclopts
 from cyclopts import App, CycloptsError
 
 from ocssl import __version__
-from ocssl.allocator import keep_freed_memory
+from ocssl._core.allocator import keep_freed_memory
 from ocssl.errors import NonFiniteLoss, OcsslError, nearest
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ocssl.data.benchmark import Benchmark
+from ocssl.data.prepare import MOST_EXPERIENCES
+from ocssl.data.sources.source import parse_name
 from ocssl.errors import SettingError
 from ocssl.runs.config import RunSettings
 from ocssl.settings import StreamSettings
-from ocssl.streams.assembly import MOST_EXPERIENCES
-from ocssl.streams.benchmark import Benchmark, parse_name
 
 # Classes, images a class to learn from and to test on, as published; those of ImageNet-100 vary from class to class.
 PUBLISHED: Mapping[str, tuple[int, int, int]] = {

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ocssl.context import LearnerContext
+from ocssl._core.random import generator_for
+from ocssl._core.rule_context import LearnerContext
 from ocssl.cost.shapes import without_rates
 from ocssl.learner import Learner
 from ocssl.settings import LearnerSettings
-from ocssl.weights import generator_for
 
 WIDTH, SIZE = 8, 8  # of the trial: channels, pixels
 SLOTS = 2000  # of the trial at most

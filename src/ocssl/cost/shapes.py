@@ -10,9 +10,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from ocssl.assembly import build_memory, build_objective, build_terms
+from ocssl._core.assembly import build_memory, build_objective, build_terms
+from ocssl._core.random import evaluating, generator_for
 from ocssl.settings import LearnerSettings, OptimizerSettings, ViewSettings
-from ocssl.weights import evaluating, generator_for
 
 FLOAT = 4  # bytes
 SCRATCH = 16  # bytes a slot of a store's working space

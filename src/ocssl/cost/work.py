@@ -14,11 +14,11 @@ from dataclasses import astuple, dataclass
 from ocssl.cost.images import Images
 from ocssl.cost.passes import passes_of
 from ocssl.cost.shapes import FLOAT, Layer, shape_of
+from ocssl.data.sources.source import parse_name
 from ocssl.evaluate.features import AT_ONCE
-from ocssl.evaluate.samples import IMAGES_AT_ONCE
+from ocssl.evaluate.view_samples import IMAGES_AT_ONCE
 from ocssl.runs.config import RunSettings
 from ocssl.settings import EvaluateSettings, LearnerSettings, ScheduleSettings
-from ocssl.streams.benchmark import parse_name
 
 # How often something is written or read.
 OUTPUT_TOUCHES = 6  # a layer's output, a pass: by the layer, twice and once more by batch norm, by ReLU, by the next

@@ -1,6 +1,5 @@
 """How good a representation is: probes of its accuracy, and metrics of its latent space, from feature arrays alone."""
 
-from ocssl.evaluate.data import ProbeResult
 from ocssl.evaluate.latent import (
     alignment,
     deviation,
@@ -12,8 +11,9 @@ from ocssl.evaluate.latent import (
     uniformity,
 )
 from ocssl.evaluate.linear import Task, linear_probe, linear_probes
+from ocssl.evaluate.per_task import TaskSummary, summarise
+from ocssl.evaluate.probe_data import ProbeResult
 from ocssl.evaluate.probes import knn_probe, ridge_probe
-from ocssl.evaluate.tasks import TaskSummary, summarise
 
 __all__ = [
     "ProbeResult",

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ocssl._core.random import generator_for
+from ocssl.data import Part
 from ocssl.evaluate.features import encode
 from ocssl.evaluate.latent import spectrum, uniformity
-from ocssl.evaluate.samples import measure_samples
+from ocssl.evaluate.view_samples import measure_samples
 from ocssl.learner import Learner
-from ocssl.streams import Part
-from ocssl.weights import generator_for
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from ocssl.evaluate.data import ProbeResult
+from ocssl._core.random import generator_for
+from ocssl.data import Benchmark
 from ocssl.evaluate.features import BenchmarkFeatures, encode_benchmark
 from ocssl.evaluate.latent import overlap_count_from
 from ocssl.evaluate.linear import Compat, Task, linear_probe, linear_probes
+from ocssl.evaluate.probe_data import ProbeResult
 from ocssl.evaluate.probes import knn_probe, ridge_probe
-from ocssl.evaluate.samples import measure_samples
-from ocssl.evaluate.spectra import spectrum
+from ocssl.evaluate.spectrum_values import spectrum
+from ocssl.evaluate.view_samples import measure_samples
 from ocssl.learner import Learner
 from ocssl.settings import EvaluateSettings
-from ocssl.streams import Benchmark
-from ocssl.weights import generator_for
 
 PROBES: dict[str, Callable[..., ProbeResult]] = {"linear": linear_probe, "ridge": ridge_probe, "knn": knn_probe}
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ocssl.data import Benchmark, Part
 from ocssl.learner import Learner
-from ocssl.streams import Benchmark, Part
 
 AT_ONCE = 256  # images
 

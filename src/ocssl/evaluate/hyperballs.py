@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ocssl.errors import DataError
 from ocssl.evaluate import arrays
-from ocssl.evaluate.angles import angles_between, mean_angle
 from ocssl.evaluate.arrays import (
     Floats,
     blocks,
@@ -22,6 +21,7 @@ from ocssl.evaluate.arrays import (
     shared_tensor,
     unit_rows,
 )
+from ocssl.evaluate.view_angles import angles_between, mean_angle
 
 _TIE = 1e-14  # cosines closer than this are equal but for rounding: hyperballs that only touch do not overlap
 _ROUNDING = 2.0**-24  # of a float32 operation

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ocssl.errors import DataError
-from ocssl.evaluate.angles import sample_angles, squared_chords
 from ocssl.evaluate.arrays import (
     FloatArray,
     Floats,
@@ -27,8 +26,9 @@ from ocssl.evaluate.arrays import (
     unit_rows,
 )
 from ocssl.evaluate.hyperballs import overlap, overlap_count, overlap_count_from
-from ocssl.evaluate.spectra import Spectrum, spectrum
-from ocssl.evaluate.spread import unit_spread
+from ocssl.evaluate.spectrum_values import Spectrum, spectrum
+from ocssl.evaluate.unit_spread import unit_spread
+from ocssl.evaluate.view_angles import sample_angles, squared_chords
 
 __all__ = [
     "FloatArray",

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ocssl.errors import DataError, SettingError
-from ocssl.evaluate.data import Data, Labels, ProbeResult, best_class, with_bias
 from ocssl.evaluate.latent import Floats, unit_rows
+from ocssl.evaluate.probe_data import Data, Labels, ProbeResult, best_class, with_bias
 
 Compat = Literal["none", "authors"]
 

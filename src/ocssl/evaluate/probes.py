@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ocssl.errors import DataError
-from ocssl.evaluate.data import Data, Labels, ProbeResult, best_class, with_bias
 from ocssl.evaluate.latent import Floats, unit_rows
 from ocssl.evaluate.linear import Adam, Task, cross_entropy_gradient, linear_probe, linear_probes
+from ocssl.evaluate.probe_data import Data, Labels, ProbeResult, best_class, with_bias
 
 __all__ = [
     "Adam",

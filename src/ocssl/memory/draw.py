@@ -12,11 +12,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ocssl.devices import send
+from ocssl._core.devices import send
+from ocssl._core.registry import Registry
 from ocssl.memory.context import Context
-from ocssl.memory.smallest import smallest
+from ocssl.memory.select import smallest
 from ocssl.memory.store import RULES, Store
-from ocssl.registry import Registry
 from ocssl.settings import Positive, Share, Size, Weight
 
 

@@ -14,11 +14,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ocssl.devices import send
+from ocssl._core.devices import send
+from ocssl._core.registry import Registry
 from ocssl.memory.context import Context
-from ocssl.memory.smallest import up_to_nth
+from ocssl.memory.select import up_to_nth
 from ocssl.memory.store import REFUSED, RULES, Store
-from ocssl.registry import Registry
 
 
 class Keep:

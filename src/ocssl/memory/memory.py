@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ocssl.angles import unit
+from ocssl._core.angles import unit
 from ocssl.memory.context import Context
 from ocssl.memory.draw import Draw
 from ocssl.memory.keep import Keep, lowest

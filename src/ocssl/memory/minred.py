@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ocssl.angles import unit
+from ocssl._core.angles import unit
 from ocssl.memory.context import Context
 from ocssl.memory.keep import KEEPS, Keep, lowest
 from ocssl.memory.store import REFUSED, Store

@@ -3,7 +3,7 @@
 from ocssl.objectives.barlow import BarlowTwins
 from ocssl.objectives.byol import BYOL
 from ocssl.objectives.moco import MoCo
-from ocssl.objectives.nothing import Nothing
+from ocssl.objectives.none import Nothing
 from ocssl.objectives.objective import OBJECTIVES, Objective, Output
 from ocssl.objectives.patches import CMP, EMPSSL
 from ocssl.objectives.simclr import SimCLR

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ocssl.angles import unit
+from ocssl._core.angles import unit
 from ocssl.objectives.heads import projector
 from ocssl.objectives.objective import OBJECTIVES, Objective, Output
 from ocssl.settings import Positive, Size, Weight

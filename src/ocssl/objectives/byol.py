@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ocssl.angles import unit
+from ocssl._core.angles import unit
 from ocssl.objectives.heads import predictor, projector
 from ocssl.objectives.objective import OBJECTIVES, Objective, Output
+from ocssl.objectives.teachers import Teacher
 from ocssl.settings import Share, Size
-from ocssl.teachers import Teacher
 
 
 def byol_loss(p1: Tensor, p2: Tensor, t1: Tensor, t2: Tensor) -> Tensor:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ocssl.angles import unit
-from ocssl.contrast import contrast, others
+from ocssl._core.angles import unit
+from ocssl.objectives.contrast import contrast, others
 from ocssl.objectives.heads import projector
 from ocssl.objectives.objective import OBJECTIVES, Objective, Output
 from ocssl.objectives.simclr import contrastive_distance
+from ocssl.objectives.teachers import Teacher
 from ocssl.settings import Positive, Share, Size
-from ocssl.teachers import Teacher
 
 
 def moco_loss(query: Tensor, key: Tensor, queue: Tensor, enqueued: Tensor, temperature: float) -> Tensor:

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ocssl.angles import unit
-from ocssl.registry import Registry
+from ocssl._core.angles import unit
+from ocssl._core.registry import Registry
 
 
 @dataclass(frozen=True)

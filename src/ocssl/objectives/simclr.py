@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ocssl.contrast import contrast, cosines, other_view, others
+from ocssl.objectives.contrast import contrast, cosines, other_view, others
 from ocssl.objectives.heads import projector
 from ocssl.objectives.objective import OBJECTIVES, Objective, Output
 from ocssl.settings import Positive, Size

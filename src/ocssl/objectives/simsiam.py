@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ocssl.angles import unit
+from ocssl._core.angles import unit
 from ocssl.objectives.heads import predictor, projector
 from ocssl.objectives.objective import OBJECTIVES, Objective, Output
 from ocssl.settings import Size

@@ -71,9 +71,9 @@ def resolve_run(method: str, benchmark: str, seed: int, overrides: Mapping[str, 
 
 def complete_run(settings: RunSettings) -> RunSettings:
     """The settings with the options of all parts written out."""
-    from ocssl.assembly import complete
-    from ocssl.streams import BENCHMARKS
-    from ocssl.streams.benchmark import parse_name
+    from ocssl._core.assembly import complete
+    from ocssl.data import BENCHMARKS
+    from ocssl.data.sources.source import parse_name
 
     whole = complete(settings.model_dump())
     kind, _ = parse_name(settings.benchmark)

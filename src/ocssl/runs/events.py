@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ocssl._files.untrusted import open_regular
 from ocssl.errors import RunFolderError
-from ocssl.regular import open_regular
 
 if TYPE_CHECKING:
     from ocssl.runs.tracking import Follower

@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-from ocssl import checkpoint
+from ocssl._core import checkpoint
+from ocssl._files.untrusted import read_regular
 from ocssl.errors import RunFolderError
-from ocssl.regular import read_regular
 from ocssl.runs.config import RunSettings, read_settings, to_toml
 from ocssl.settings import flatten
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ocssl.evaluate.tasks import summarise
+from ocssl.evaluate.per_task import summarise
 from ocssl.learner import Learner
 from ocssl.runs.config import RunSettings
 

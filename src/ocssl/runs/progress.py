@@ -11,8 +11,8 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from ocssl._core.info import Info
     from ocssl.evaluate.evaluation import Evaluation
-    from ocssl.info import Info
 
 OVERALL = "all runs"
 WARNING = "warning: "  # how a line with one begins

@@ -13,28 +13,29 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ocssl import __version__, checkpoint
-from ocssl.assembly import require_known
+from ocssl import __version__
+from ocssl._core import checkpoint
+from ocssl._core.assembly import require_known
+from ocssl._core.info import Info
+from ocssl._core.profiler import PhaseClock
+from ocssl._core.statistics import collapsed
+from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
+from ocssl.data import Benchmark, ExperienceStream, load_benchmark
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
 from ocssl.evaluate.evaluation import evaluate
-from ocssl.info import Info
 from ocssl.learner import Learner
-from ocssl.phases import PhaseClock
-from ocssl.ranks import ALONE, Ranks, other_ranks
 from ocssl.runs.config import RunSettings, read_settings
 from ocssl.runs.events import Events, read_events
 from ocssl.runs.folder import CHECKPOINTS, EVENTS, METRICS, SETTINGS, finished, only_one, whole_checkpoints
-from ocssl.runs.holdings import holdings
-from ocssl.runs.initial import start_from
+from ocssl.runs.initial_weights import start_from
+from ocssl.runs.memory_summary import holdings
 from ocssl.runs.metrics import summary
 from ocssl.runs.progress import Progress
+from ocssl.runs.silent_events import Unheard
 from ocssl.runs.snapshots import write_snapshot
 from ocssl.runs.stop import Stop
 from ocssl.runs.timing import write_timing
 from ocssl.runs.tracking import followers
-from ocssl.runs.unheard import Unheard
-from ocssl.statistics import collapsed
-from ocssl.streams import Benchmark, ExperienceStream, load_benchmark
 
 
 @dataclass

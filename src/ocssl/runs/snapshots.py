@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ocssl import checkpoint
-from ocssl.assembly import usable_device
+from ocssl._core import checkpoint
+from ocssl._core.assembly import usable_device
 from ocssl.errors import CheckpointError, RunFolderError
 from ocssl.learner import Learner
 from ocssl.memory import Memory

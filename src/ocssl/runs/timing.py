@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from ocssl import checkpoint
-from ocssl.regular import read_regular
+from ocssl._core import checkpoint
+from ocssl._files.untrusted import read_regular
 
 TIMING = "timing.json"
 LARGEST = 2**20  # bytes

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ocssl import checkpoint
+from ocssl._core import checkpoint
 from ocssl.errors import SettingError, unknown
 from ocssl.runs.config import RunSettings, to_toml
 from ocssl.runs.events import read_events

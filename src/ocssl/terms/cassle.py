@@ -8,7 +8,7 @@ from ocssl.objectives import Objective
 from ocssl.objectives.heads import predictor
 from ocssl.settings import Size, Weight
 from ocssl.terms.heads import by_view
-from ocssl.terms.past import PastTerm
+from ocssl.terms.previous import PastTerm
 from ocssl.terms.term import TERMS, Penalty, Step
 
 

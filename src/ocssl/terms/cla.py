@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ocssl.contrast import cosine
 from ocssl.objectives import Objective
+from ocssl.objectives.contrast import cosine
 from ocssl.objectives.heads import predictor
+from ocssl.objectives.teachers import Teacher
 from ocssl.settings import Share, Weight
-from ocssl.teachers import Teacher
 from ocssl.terms.heads import by_view
 from ocssl.terms.term import TERMS, Penalty, Step, Term
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ocssl.weights import single_sample
+from ocssl._core.random import single_sample
 
 
 def by_view(head: nn.Module, views: Tensor) -> Tensor:

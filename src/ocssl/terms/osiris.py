@@ -7,11 +7,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ocssl.contrast import contrast, cosine, cosines, mean, other_view, others
 from ocssl.objectives import Objective
+from ocssl.objectives.contrast import contrast, cosine, cosines, mean, other_view, others
 from ocssl.objectives.simclr import simclr_loss
+from ocssl.objectives.teachers import Teacher
 from ocssl.settings import Positive, Size, Weight
-from ocssl.teachers import Teacher
 from ocssl.terms.term import TERMS, Penalty, Step, Term
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ocssl.angles import pairwise_angles
+from ocssl._core.angles import pairwise_angles
 from ocssl.objectives import Objective
 from ocssl.settings import Size, Weight
 from ocssl.terms.term import TERMS, Penalty, Step, Term

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ocssl.contrast import cosine
 from ocssl.objectives import Objective
+from ocssl.objectives.contrast import cosine
 from ocssl.objectives.heads import predictor
 from ocssl.settings import Weight
 from ocssl.terms.heads import by_view
-from ocssl.terms.past import PastTerm
+from ocssl.terms.previous import PastTerm
 from ocssl.terms.term import TERMS, Penalty, Step
 
 

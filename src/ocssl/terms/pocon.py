@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ocssl.angles import TINY, unit
+from ocssl._core.angles import TINY, unit
 from ocssl.objectives import Objective
 from ocssl.settings import Weight
 from ocssl.terms.heads import by_view

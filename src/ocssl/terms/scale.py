@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ocssl.contrast import contrast, cosines, mean, others
 from ocssl.objectives import Objective
+from ocssl.objectives.contrast import contrast, cosines, mean, others
+from ocssl.objectives.teachers import Teacher
 from ocssl.settings import Positive, Share, Size, Weight
-from ocssl.teachers import Teacher
 from ocssl.terms.term import TERMS, Penalty, Step, Term
 
 BASE = 0.07  # temperature at which the contrastive loss has its plain scale

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ocssl.contrast import contrast, cosine, cosines, others
 from ocssl.objectives import Objective
+from ocssl.objectives.contrast import contrast, cosine, cosines, others
 from ocssl.objectives.heads import predictor
 from ocssl.settings import Size, Weight
 from ocssl.terms.heads import by_view
-from ocssl.terms.past import PastTerm
+from ocssl.terms.previous import PastTerm
 from ocssl.terms.term import TERMS, Penalty, Step
 
 PUSH = 0.5  # weight of the other view's past as a negative, where the objective has no negatives

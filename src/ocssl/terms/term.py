@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from ocssl._core.registry import Registry
+from ocssl._core.statistics import Measured
 from ocssl.memory import Memory, Replay
 from ocssl.objectives import Objective, Output
-from ocssl.registry import Registry
-from ocssl.statistics import Measured
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ocssl.angles import unit
+from ocssl._core.angles import unit
 
 
 def matrix_per_victim(vectors: Tensor, born: Tensor, n: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ocssl.angles import unit
+from ocssl._core.angles import unit
 
 
 def arccos_per_pair(means: Tensor, angles: Tensor) -> float:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ocssl.evaluate.data import ProbeResult
+from ocssl.data import Benchmark
 from ocssl.evaluate.evaluation import probe
 from ocssl.evaluate.features import encode_benchmark
 from ocssl.evaluate.linear import Task
+from ocssl.evaluate.probe_data import ProbeResult
 from ocssl.learner import Learner
-from ocssl.streams import Benchmark
 
 Pair = tuple[Tensor, Tensor]  # features and labels
 

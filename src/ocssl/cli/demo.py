@@ -1,0 +1,76 @@
+"""The demo: SOLAR against Reservoir and FIFO replay on the embedded stream, in two minutes on two cores."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ocssl.errors import OcsslError, RunFolderError
+from ocssl.launch.pool import run_all
+from ocssl.results import write_report
+from ocssl.runs.config import RunSettings, read_settings, resolve_run
+from ocssl.runs.folder import SETTINGS, create, finished
+from ocssl.runs.progress import Bars
+from ocssl.runs.stop import stop_on_signals
+
+MARK = ".demo"  # in the folders that the demo made and may replace
+METHODS = ("er-reservoir", "er-fifo", "solar")
+COMMON: dict[str, Any] = {  # the synthetic benchmark, scaled down until three methods fit in two minutes
+    "encoder.width": 8,
+    "objective.projection": 256,
+    "memory.capacity": 200,
+    "schedule.passes": 8,
+    "stream.train": 60,
+    "evaluate.probe": "ridge",
+    "evaluate.latent_samples": 200,
+    "evaluate.latent_views": 8,
+}
+OWN: dict[str, dict[str, Any]] = {"solar": {"terms.overlap.k": 50}}  # a quarter of the memory, as in the paper
+
+
+def run_demo(out: Path, seed: int, console: Console) -> int:
+    """Run the three methods side by side, then print their table and the report's place."""
+    console.print("An encoder learns from an unlabeled stream whose classes keep changing; each image is seen once.")
+    console.print("Three methods side by side; about two minutes on two cores.\n")
+    folders = {method: out / method for method in METHODS}
+    for method, folder in folders.items():
+        _prepare(folder, resolve_run(method, "synthetic", seed, COMMON | OWN.get(method, {})))
+    with stop_on_signals() as stop, Bars(console) as bars:
+        failures = run_all(folders, bars, stop, workers=len(METHODS), shared=True)
+    for name, reason in failures.items():
+        raise OcsslError(f"the run {folders[name]} failed: {reason}")
+    if stop:
+        console.print("stopped and saved; continue with: ocssl demo")
+        return 128 + (stop.signal or 0)
+    report = out / "report.html"
+    write_report(list(folders.values()), report)
+    console.print(_table([finished(folder) or {} for folder in folders.values()]))
+    console.print(f"report: {report.resolve()}", soft_wrap=True)
+    return 0
+
+
+def _prepare(folder: Path, settings: RunSettings) -> None:
+    """Leave an interrupted demo to be continued; make room where an earlier demo is finished or had other settings."""
+    if (folder / SETTINGS).exists():
+        if not (folder / MARK).exists():
+            raise RunFolderError(f"{folder} holds a run that is not the demo's; name another folder with --out.")
+        if finished(folder) or read_settings(folder / SETTINGS) != settings:
+            shutil.rmtree(folder)
+    if not (folder / SETTINGS).exists():
+        create(folder, settings)
+        (folder / MARK).touch()
+
+
+def _table(results: list[dict[str, Any]]) -> Table:
+    table = Table(title="accuracy of a ridge probe, per cent", title_justify="left")
+    table.add_column("method")
+    for column in ("start", "final", "average", "seconds"):
+        table.add_column(column, justify="right")
+    for row in results:
+        numbers = (row["start_accuracy"], row["final_accuracy"], row["average_accuracy"])
+        table.add_row(row["method"], *(f"{number:.1f}" for number in numbers), f"{row['seconds']:.0f}")
+    return table

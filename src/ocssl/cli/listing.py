@@ -1,0 +1,75 @@
+"""The names of all parts, for `ocssl list`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel
+
+from ocssl import recipes
+from ocssl._core.registry import Registry
+from ocssl.encoders import ENCODERS
+from ocssl.memory import DRAWS, KEEPS
+from ocssl.objectives import OBJECTIVES
+from ocssl.terms import TERMS
+
+
+def names(kind: str) -> dict[str, dict[str, str]]:
+    """Titles to tables of name and description."""
+    if kind == "methods":
+        return {"": recipes.methods()}
+    if kind == "benchmarks":
+        return {"": recipes.benchmarks()}
+    if kind == "experiments":
+        from ocssl.results.paper import own_plans, plan_names, read_plan
+
+        return {"": {name: read_plan(name).title for name in [*plan_names(), *own_plans()]}}
+    if kind == "rules":
+        return {"keep rules (memory.keep)": _lines(KEEPS), "draw rules (memory.draw)": _lines(DRAWS)}
+    if kind == "settings":
+        return _settings()
+    others: dict[str, Registry[Any]] = {"objectives": OBJECTIVES, "terms": TERMS, "encoders": ENCODERS}
+    return {"": _lines(others[kind])}
+
+
+def _lines(registry: Registry[Any]) -> dict[str, str]:
+    return {name: registry.summary(name) for name in registry}
+
+
+def _settings() -> dict[str, dict[str, str]]:
+    """Every key of `--set` with its default: section by section, then the options of the parts that a setting names."""
+    from ocssl.data import BENCHMARKS
+    from ocssl.runs.config import RunSettings
+
+    found = {}
+    for name, field in RunSettings.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            found[f"{name}: {section.__doc__}"] = {
+                _assigned(f"{name}.{key}", own.get_default(call_default_factory=True)): own.description or ""
+                for key, own in section.model_fields.items()
+                if key != "rules"  # they come below, one by one
+            }
+    return found | {
+        "options of objectives": _options([OBJECTIVES], "objective.", "if objective.name is "),
+        "options of rules": _options([KEEPS, DRAWS], "memory.rules.{name}."),
+        "options of terms": _options([TERMS], "terms.{name}."),
+        "options of benchmarks": _options([BENCHMARKS], "stream.", "if the benchmark is "),
+    }
+
+
+def _options(registries: Iterable[Registry[Any]], prefix: str, words: str = "") -> dict[str, str]:
+    """The options of parts; those of several parts that have the same name and default share a line."""
+    found: dict[str, list[str]] = {}
+    for registry in registries:
+        for name in registry:
+            for key, option in registry.options(name).items():
+                found.setdefault(_assigned(prefix.format(name=name) + key, option.default), []).append(name)
+    return {key: words + ", ".join(names) if words else "" for key, names in found.items()}
+
+
+def _assigned(key: str, value: Any) -> str:
+    """A setting as it could stand in TOML; without a value if it has none by default."""
+    return key if value is None else f"{key} = {json.dumps(value)}"

@@ -1,0 +1,134 @@
+"""The command that makes the paper's tables and figures again: `ocssl reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from ocssl.cli.app import FAILED, app, complain, console
+from ocssl.cli.options import Cache, Count, Device, Ray, Switch, Threads
+from ocssl.cli.start import require_there
+from ocssl.errors import SettingError
+
+if TYPE_CHECKING:
+    from ocssl.settings import DataSettings
+
+
+@app.command
+def reproduce(
+    what: Annotated[list[str], Parameter(negative=())],
+    /,
+    *,
+    scale: Literal["mini", "paper"] = "mini",
+    benchmark: str | None = None,
+    only: Annotated[list[str] | None, Parameter(negative=())] = None,
+    seed: Annotated[list[int] | None, Parameter(negative=())] = None,
+    out: Path | None = None,
+    data: Annotated[list[str] | None, Parameter(negative=())] = None,
+    cache: Cache = None,
+    workers: Count = 0,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    ray: Ray = None,
+    dry_run: Switch = False,
+    machine: str | None = None,
+) -> int:
+    """Make tables and figures of the paper again, our numbers beside its own.
+
+    Runs that several of them need are run once. Interrupted anywhere, even killed, the same command goes on. Pictures,
+    tables (Markdown, LaTeX, CSV) and runs are written to the output folder.
+
+    Example: ocssl reproduce table2 --scale mini --benchmark synthetic
+
+    Parameters
+    ----------
+    what
+        table1 to table7, figure2 to figure20, all of them, or evidence (see: ocssl list experiments).
+    scale
+        paper: its settings to the letter, for GPUs; mini: one fixed, smaller protocol for a CPU.
+    benchmark
+        Where the mini scale runs everything: cifar100 (the default), mini-imagenet, pacs or synthetic.
+    only
+        Run only this row of tables and figures, such as SOLAR; may be given several times. Shown is all that is there.
+    seed
+        Run these seeds instead of those of the paper (0, 1 and 2); may be given several times.
+    out
+        The output folder; by default reproduced/SCALE, with the benchmark's name at the mini scale.
+    data
+        The folder or archive with a benchmark's data; with several benchmarks NAME=PATH, once for each.
+    workers
+        Runs at a time; 0: as many as there are cores.
+    dry_run
+        Only list the runs with their steps, work, memory and estimated time.
+    machine
+        For a dry run: a GPU (such as a100-40gb) instead of this machine, which is measured in about 20 seconds.
+    """
+    from ocssl.results.paper import read_scale
+    from ocssl.results.paper.plan import chosen
+    from ocssl.settings import whole
+
+    rows = only or []
+    plans, size = chosen(what, rows, seed or []), read_scale(scale, benchmark)
+    workers, threads = whole("--workers", workers, 0, 4096), whole("--threads", threads, 1, 1024)
+    screen = console()
+    if dry_run:
+        from ocssl.cost import calibrate, gpu
+        from ocssl.results.paper.dry_run import cost_of, dry_table
+        from ocssl.runs.progress import Bars
+
+        with Bars(screen) as bars:
+            if not machine:
+                bars.say("measuring this machine ...")
+            rates = gpu(machine) if machine else calibrate()
+            costs = cost_of(plans, size, rates, bars.report, rows)
+        if costs:
+            dry_table(costs, size, rates).show(screen)
+        else:
+            screen.print("nothing to run: it is made from what the package says of itself.")
+        return 0
+    if machine:
+        raise SettingError("--machine is for --dry-run: runs are made on this machine.")
+
+    from ocssl.launch.pool import runner
+    from ocssl.results.paper.reproduce import reproduce as make
+    from ocssl.results.paper.run_store import Shelf
+    from ocssl.runs.stop import stop_on_signals
+
+    wanted = {name for plan in plans for name in size.benchmarks(plan.benchmarks)}
+    place = out or Path("reproduced") / (f"{scale}-{size.benchmark}" if size.benchmark else scale)
+    reading = _reading(sorted(wanted), data or [], cache)
+    if ray is None:  # else they lie on the cluster's nodes
+        require_there(found.path for found in reading.values() if found.path)
+    with runner(ray, threads, device) as run_all, stop_on_signals() as stop:
+        failures = make(plans, size, Shelf(place, reading, device, run_all), screen, stop, workers, rows)
+    for name, reason in failures.items():
+        complain(f"{name}: {reason}")
+    if stop:
+        screen.print("stopped and saved; the same command goes on")
+        return 128 + (stop.signal or 0)
+    return FAILED if failures else 0
+
+
+def _reading(wanted: list[str], data: list[str], cache: Path | None) -> dict[str, DataSettings]:
+    """Where the images of each benchmark lie, by the words that the user gave."""
+    from ocssl.errors import unknown
+    from ocssl.runs.config import resolve_run
+
+    paths: dict[str, str] = {}
+    for word in data:
+        name, equals, path = word.partition("=")
+        if not equals or (name not in wanted and Path(word).expanduser().exists()):
+            if len(wanted) > 1:
+                raise SettingError(f"--data {word!r}: which of {', '.join(wanted)} is it? Say NAME=PATH.")
+            name, path = wanted[0], word
+        if name not in wanted:
+            raise unknown("benchmark", name, wanted)
+        paths[name] = str(Path(path).expanduser().absolute())
+    found = {}
+    for name in wanted:
+        told = {"path": paths.get(name), "cache": str(cache.absolute()) if cache else None}
+        usual = resolve_run("solar", name, 0, {}).data
+        found[name] = usual.model_copy(update={key: value for key, value in told.items() if value is not None})
+    return found

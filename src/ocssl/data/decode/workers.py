@@ -1,0 +1,211 @@
+"""Rows of encoded images, decoded here or by processes of their own: the same results in the same order.
+
+Each process has a socket to itself and is asked over it, piece by piece. So the death of one is seen at once, even in
+the middle of an answer, and they end by themselves when this process is gone. They import no torch, and no main script.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain, islice
+from multiprocessing.connection import Connection, wait
+
+import numpy as np
+
+from ocssl.data.decode.decoder import BadImage, Fit, Images, decode
+from ocssl.data.decode.encoded import Files, Rows
+from ocssl.errors import DataError
+
+Decoded = tuple[Images, list[tuple[int, str]]]  # [n, 3, S, S], zeros where unusable; places of these, and why
+
+PIECE = 2**20  # bytes of decoded images that are asked for at a time, or one image
+AHEAD = 64 * 2**20  # bytes of decoded images that may wait for their turn
+_IN_FLIGHT = 2  # pieces that a process has: one in work, one to go on with
+_BOOT = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[2])
+from ocssl.data.decode.workers import serve
+serve(int(sys.argv[1]))
+"""
+
+
+def rows_at_once(size: int) -> int:
+    """How many images of a size make a piece."""
+    return max(1, PIECE // (3 * size * size))
+
+
+def unusable(name: str, reason: str) -> DataError:
+    """The error of a run that shall stop at the first image that cannot be used."""
+    return DataError(
+        f"cannot use the image {name}: {reason}; remove or replace it, or leave such images out with "
+        "--set data.bad_images=skip."
+    )
+
+
+def decode_rows(files: Files, rows: Rows, size: int, fit: Fit) -> Decoded:
+    """The images of these rows, in this process."""
+    images = np.zeros((len(rows), 3, size, size), np.uint8)
+    faults = []
+    for place, row in enumerate(rows.tolist()):
+        try:
+            images[place] = decode(files.read(row), size, fit)
+        except BadImage as error:
+            faults.append((place, str(error)))
+        except OSError as error:
+            faults.append((place, f"it cannot be read ({error.strerror or type(error).__name__})"))
+    return images, faults
+
+
+def decoded(files: Files, pieces: Iterable[Rows], size: int, fit: Fit, workers: int) -> Generator[Decoded]:
+    """Each piece decoded, in order; with workers, pieces are taken from their source ahead of time, a bounded number.
+
+    Without workers, and where there is only one piece, this process does it.
+    """
+    source = iter(pieces)
+    room = AHEAD // (3 * size * size * rows_at_once(size))
+    first = list(islice(source, min(_IN_FLIGHT * workers, room)))
+    if len(first) < 2:
+        for rows in chain(first, source):
+            yield decode_rows(files, rows, size, fit)
+        return
+    team = _Team(files, size, fit, min(workers, len(first)))
+    try:
+        waiting = deque(team.ask(rows) for rows in first)
+        while waiting:
+            answer = team.answer(waiting.popleft())
+            waiting.extend(team.ask(rows) for rows in islice(source, 1))
+            yield answer
+    finally:
+        team.close()
+
+
+@dataclass(eq=False)
+class _Question:
+    rows: Rows
+    answer: Decoded | Exception | None = None
+
+
+class _Worker:
+    """A process and what it has been asked."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            handle = theirs.fileno()
+            command = [sys.executable, "-c", _BOOT, str(handle), json.dumps(sys.path)]
+            # A process group of its own: an interrupt from the terminal is for this process to deal with.
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[handle], process_group=0)
+        self.connection = Connection(ours.detach())
+        self.asked: deque[_Question] = deque()
+
+    def send(self, question: _Question) -> None:
+        self.connection.send_bytes(question.rows.astype(np.int64).tobytes())
+        self.asked.append(question)
+
+    def receive(self, size: int) -> None:
+        """What it answers to the question that it was asked first."""
+        said = self.connection.recv()
+        if not isinstance(said, Exception):
+            said = np.frombuffer(self.connection.recv_bytes(), np.uint8).reshape(-1, 3, size, size), said
+        self.asked.popleft().answer = said
+
+
+class _Team:
+    def __init__(self, files: Files, size: int, fit: Fit, count: int) -> None:
+        self.size = size
+        self.workers: list[_Worker] = []
+        try:
+            task = pickle.dumps((files, size, fit))
+            with _all_alive():
+                self.workers.extend(_Worker() for _ in range(count))
+                for worker in self.workers:
+                    worker.connection.send_bytes(task)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, rows: Rows) -> _Question:
+        question = _Question(rows)
+        idlest = min(self.workers, key=lambda worker: len(worker.asked))
+        with _all_alive():
+            idlest.send(question)
+        return question
+
+    def answer(self, question: _Question) -> Decoded:
+        self._listen(0)  # to all that have an answer: each goes on only when it has been heard
+        while question.answer is None:
+            self._listen(None)
+        if isinstance(question.answer, Exception):
+            raise question.answer
+        return question.answer
+
+    def _listen(self, seconds: float | None) -> None:
+        busy = [worker for worker in self.workers if worker.asked]
+        with _all_alive():
+            ready = wait([worker.connection for worker in busy], seconds)
+            for worker in (worker for worker in busy if worker.connection in ready):
+                worker.receive(self.size)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.connection.close()
+            worker.process.kill()  # it has nothing to lose
+        for worker in self.workers:
+            worker.process.wait()
+
+
+@contextmanager
+def _all_alive() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError):
+        raise DataError(
+            "a process that decodes images could not be started or ended unexpectedly, perhaps for want of memory: try "
+            "fewer of them with --set data.workers=1."
+        ) from None
+
+
+def serve(handle: int) -> None:
+    """The life of a worker: answer with faults and pixels, or with an error, until nobody asks any more."""
+    connection = Connection(handle)
+    with suppress(EOFError, OSError), open(os.devnull, "wb") as nowhere:
+        task = _loaded(connection.recv_bytes())
+        os.dup2(nowhere.fileno(), 2)  # libtiff prints what it thinks of a file
+        while True:
+            rows = np.frombuffer(connection.recv_bytes(), np.int64)
+            try:
+                if isinstance(task, Exception):
+                    raise task
+                files, size, fit = task
+                images, faults = decode_rows(files, rows, size, fit)
+            except Exception as error:
+                connection.send(_sendable(error))
+            else:
+                connection.send(faults)
+                connection.send_bytes(images.reshape(-1).data)
+
+
+def _loaded(task: bytes) -> tuple[Files, int, Fit] | Exception:
+    """What to work on, as the process that started this one sent it; an error where its class cannot be imported."""
+    try:
+        files, size, fit = pickle.loads(task)
+    except Exception as error:
+        return error
+    return files, size, fit
+
+
+def _sendable(error: Exception) -> Exception:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(repr(error))
+    return error

@@ -1,0 +1,78 @@
+"""The embedded benchmark: drawn from a seed when it is needed, nothing to download."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ocssl.data.decode.images import ArrayPictures, Fault, Pictures, Report
+from ocssl.data.sources.shapes import CLASSES, class_names, render
+from ocssl.data.sources.source import BENCHMARKS, Collection, Drawing, Found
+from ocssl.settings import Size, StreamSettings
+
+TEST_KEYS = 2**40  # test images are numbered from here, so that no number of training images reaches them
+AT_ONCE = 2**26  # bytes of images that are drawn beforehand; more are drawn whenever they are asked for
+
+
+class Shapes(Drawing):
+    """Images of these labels and keys."""
+
+    def __init__(self, labels: Tensor, keys: Tensor, seed: int) -> None:
+        self.labels, self.keys, self.seed = labels, keys, seed
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def draw(self, rows: Tensor, size: int) -> Pictures:
+        few = len(rows) * 3 * size**2 <= AT_ONCE
+        drawn = DrawnPictures(Shapes(self.labels[rows], self.keys[rows], self.seed), size)
+        return ArrayPictures(drawn[torch.arange(len(rows))]) if few else drawn
+
+    def fingerprint(self) -> str:
+        return f"shapes {self.seed} {len(self)} {int(self.keys.sum())}"
+
+
+class DrawnPictures:
+    """Images that are drawn whenever they are asked for: any number of them costs no memory."""
+
+    faults: Mapping[int, Fault] = {}
+
+    def __init__(self, shapes: Shapes, size: int) -> None:
+        self._shapes, self._size = shapes, size
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        shapes = self._shapes
+        return render(shapes.labels[rows], shapes.keys[rows], self._size, shapes.seed)
+
+    def walk(self, cuts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        for rows in cuts:
+            yield self[rows], torch.ones(len(rows), dtype=torch.bool)
+
+
+@BENCHMARKS.add("synthetic")
+@dataclass(kw_only=True)
+class Synthetic:
+    """Shapes with textures on cluttered grounds, class by class; drawn from a seed, no download."""
+
+    classes: Annotated[int, Field(ge=2, le=CLASSES)] = 20
+    train: Size = 250  # images a class, validation included
+    test: Size = 50  # images a class
+
+    def find(self, where: Path | None, settings: StreamSettings, report: Report) -> Found:
+        train = self._collection(self.train, 0, settings.data_seed)
+        test = self._collection(self.test, TEST_KEYS, settings.data_seed)
+        return Found(train, test, class_names()[: self.classes])
+
+    def _collection(self, per_class: int, first: int, seed: int) -> Collection:
+        labels = torch.arange(self.classes).repeat_interleave(per_class)
+        keys: Tensor = first + torch.arange(len(labels))
+        return Collection(Shapes(labels, keys, seed), labels.numpy())

@@ -1,0 +1,97 @@
+"""What arrives: minibatches of images in a fixed order, startable at any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ocssl.data.orders import Experience, drifted
+from ocssl.data.split import Part
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A stream minibatch. Task and labels are for evaluation; a learner never receives them.
+
+    It may be short of images that could not be used, and even empty.
+    """
+
+    images: Tensor  # [b, 3, H, W] uint8
+    ids: Tensor  # [b] int64
+    task: int
+    labels: Tensor  # [b] int64; -1: none
+
+
+class Stream(Protocol):
+    """A finite stream with a known order: the same batches every time, from any position."""
+
+    def __len__(self) -> int:
+        """Number of minibatches."""
+        ...
+
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        """The minibatches from number `start` on."""
+        ...
+
+
+class ExperienceStream:
+    """Experiences one after another, each shuffled once and cut into minibatches of one size.
+
+    The incomplete last minibatch of an experience is left out with `drop_last`, as in the paper's setting. More than
+    one epoch goes through each experience so often, shuffled anew, before the next: for offline methods only. Without
+    a generator rows come as they stand. `drift` lets experiences fade into one another.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        experiences: Sequence[Experience],
+        batch: int,
+        generator: torch.Generator | None,
+        drop_last: bool = True,
+        epochs: int = 1,
+        drift: float = 0.0,
+    ) -> None:
+        self._part = part
+        self._tasks = [experience.task for experience in experiences]
+        stretches, owners = [], []
+        for number, experience in enumerate(experiences):
+            for _ in range(epochs):
+                rows = experience.rows
+                stretches.append(rows[torch.randperm(len(rows), generator=generator)] if generator else rows)
+                owners.append(number)
+        if drift and generator:
+            stretches = drifted(stretches, drift, generator)
+        self._rows = torch.cat(stretches)
+        cuts, first = [], 0
+        for owner, stretch in zip(owners, stretches, strict=True):
+            last = len(stretch) - len(stretch) % batch if drop_last else len(stretch)
+            cuts += [(owner, first + i, min(first + i + batch, first + last)) for i in range(0, last, batch)]
+            first += len(stretch)
+        self._cuts = torch.tensor(cuts, dtype=torch.int64).reshape(
+            -1, 3
+        )  # experience, first row, end of every minibatch
+
+    def __len__(self) -> int:
+        return len(self._cuts)
+
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        cuts = self._cuts[start:]
+        pieces = (self._rows[first:end] for _, first, end in cuts)
+        for cut, (images, usable) in zip(cuts, self._part.walk(pieces), strict=True):
+            owner, first, end = cut.tolist()
+            rows = self._rows[first:end][usable]
+            yield Batch(images, self._part.ids[rows], self._tasks[owner], self._part.labels[rows])
+
+    def ends(self) -> list[int]:
+        """For each experience that has minibatches: how many minibatches have passed when it ends."""
+        owners = self._cuts[:, 0].tolist()
+        return [i + 1 for i, owner in enumerate(owners) if i + 1 == len(owners) or owners[i + 1] != owner]
+
+    def tasks(self) -> list[int]:
+        """The task of each experience that has minibatches."""
+        return [self._tasks[owner] for owner in self._cuts[:, 0].unique_consecutive().tolist()]

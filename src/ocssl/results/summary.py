@@ -1,0 +1,181 @@
+"""What a report says in words: which method did best, by how much, how sure, and whether the latent space decays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from ocssl.results.cells import mean_and_spread
+from ocssl.results.compare import OPEN, Difference, against, ranking
+from ocssl.results.decay import LEAST, Decay, find_decay, together
+from ocssl.results.read import Run
+from ocssl.results.records import Evaluation
+from ocssl.results.series import by_series, circumstances, comparable, known, shared_seeds
+
+DECAYS, NO_DECAY, UNKNOWN_DECAY = "decays", "no decay seen", "not measured"
+# what gives a method more to work with, whatever its rules are
+COMPUTE = ("encoder.name", "encoder.width", "schedule.passes", "schedule.batch", "memory.capacity", "init.sha256")
+TOO_FEW = f"too few evaluations to tell decay ({LEAST} are needed)"
+
+
+def summary(runs: Sequence[Run]) -> list[str]:
+    """Sentences: how many runs, the best method, by how much, how sure, decay, and what else a reader should know."""
+    words = [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}."]
+    words += _rankings(runs)
+    words += _decay_sentence(runs)
+    below = [run.label for run in runs if run.finished and _below_start(run)]
+    if below:
+        words.append(f"Ending below the untrained encoder: {', '.join(below)}.")
+    unfinished = [run.label for run in runs if not run.finished]
+    if unfinished:
+        words.append(f"Unfinished, so not compared: {', '.join(unfinished)}.")
+    fallen = [run.label for run in runs if run.collapsed]
+    words.append(f"Collapsed: {', '.join(fallen)}." if fallen else "Nothing collapsed.")
+    return words
+
+
+def unlike(runs: Sequence[Run]) -> list[str]:
+    """In what the series that are compared differ beside their methods, a sentence for each group."""
+    words = []
+    for group in comparable(runs):
+        series = {name: own[0].settings for name, own in by_series(group).items()}
+        told = []
+        for key in COMPUTE:
+            values: dict[str, list[str]] = {}
+            for name, settings in series.items():
+                values.setdefault(str(settings.get(key)), []).append(name)
+            if len(values) > 1:
+                told.append(f"{key} ({', '.join(f'{value}: {_and(names)}' for value, names in values.items())})")
+        if told:
+            words.append(f"On {group[0].benchmark} the methods differ in more than their rules: {'; '.join(told)}.")
+    return words
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} others"
+
+
+def _rankings(runs: Sequence[Run]) -> list[str]:
+    """Sentences on each group of finished runs that can be compared."""
+    groups = comparable(runs)
+    words = [sentence for group in groups for sentence in _ranking(group, groups)]
+    if len(groups) > 1:
+        words.append("These groups are not compared with one another.")
+    return words
+
+
+def _ranking(runs: list[Run], groups: Sequence[list[Run]]) -> list[str]:
+    """The best, the next and how sure that is, all over the seeds that every series has, if there are any."""
+    several = by_series(runs)
+    shared = shared_seeds(several) if len(several) > 1 else set()
+    compared = several
+    if shared:
+        compared = {name: [run for run in own if run.seed in shared] for name, own in several.items()}
+    best, *others = ranking(compared)
+    mean = fmean(known(compared[best], "average"))
+    final = mean_and_spread(known(compared[best], "final"))
+    where = f"On {runs[0].benchmark} ({circumstances(runs[0], [group[0] for group in groups])}) {best} has"
+    if not others:
+        return [f"{where} an average accuracy of {mean:.1f} % and a final one of {final} %."]
+    second = compared[others[0]]
+    gap = mean - fmean(known(second, "average"))
+    margin = f"{gap:.1f} points above" if gap >= 0.05 else "less than 0.1 points above"
+    end = f"its final accuracy is {final} %, that of {others[0]} {mean_and_spread(known(second, 'final'))} %."
+    found = against(best, others[0], compared).average if shared else None
+    words = [f"{where} the best average accuracy: {mean:.1f} %, {margin} {others[0]}; {end}", sureness(found, best)]
+    return words + (_missing(several, shared) if shared else [])
+
+
+def _missing(several: Mapping[str, Sequence[Run]], shared: set[int]) -> list[str]:
+    """A sentence on seeds that some series have and others lack, if there are any."""
+    every = {run.seed for own in several.values() for run in own} - {None}
+    lacks = {name: len(every - {run.seed for run in own}) for name, own in several.items()}
+    parts = [f"{name} lacks {count} of {len(every)}" for name, count in lacks.items() if count]
+    which = f"seed {min(shared)}, the only one" if len(shared) == 1 else f"the {len(shared)} seeds"
+    return [f"This is over {which} that all methods have finished: {_listed(parts)}."] if parts else []
+
+
+def sureness(found: Difference | None, best: str) -> str:
+    """How sure it is that the best method is better than the next."""
+    if found is None:
+        return "No seed is shared by all, so small differences may be chance."
+    if found.pairs == 1:
+        return "With one shared seed there is no interval: small differences may be chance."
+    if found.half is None:
+        return (
+            f"Over {found.pairs} paired seeds the gap in average accuracy is {found.mean:+.1f} points each time: equal "
+            "gaps show no spread, so there is no interval and nothing is decided."
+        )
+    low, high = found.mean - found.half, found.mean + found.half
+    range_ = f"Over {found.pairs} paired seeds the gap in average accuracy is {low:+.1f} to {high:+.1f} points (95 %)"
+    return f"{range_}: the two are {OPEN}." if found.verdict == OPEN else f"{range_}: {best} is {found.verdict}."
+
+
+def phases(group: Sequence[Run]) -> list[Decay | None]:
+    """The phase of decay, in per cent of the stream, of each run that has evaluations enough to tell."""
+    told = []
+    for run in group:
+        there = [(e.share, e) for e in _measured(run) if e.share is not None]
+        if len(there) >= LEAST:
+            columns = ([e.deviation for _, e in there], [e.overlap for _, e in there], [e.accuracy for _, e in there])
+            told.append(find_decay([share for share, _ in there], *columns))
+    return told
+
+
+def _measured(run: Run) -> list[Evaluation]:
+    """Evaluations of a trained encoder that say something about decay."""
+    return [e for e in run.evaluations if e.experience > 0 and e.overlap is not None and e.accuracy is not None]
+
+
+def decays(runs: Sequence[Run]) -> dict[str, Decay]:
+    """The phase of decay of each series that has one."""
+    found = {series: together(phases(group)) for series, group in by_series(runs).items()}
+    return {series: phase for series, phase in found.items() if phase}
+
+
+def decay_words(group: Sequence[Run]) -> str:
+    """Whether a series decays, and since when."""
+    told = phases(group)
+    if not told:
+        return TOO_FEW if any(map(_measured, group)) else UNKNOWN_DECAY
+    count, phase = sum(p is not None for p in told), together(told)
+    of = f" ({count} of {len(told)} seeds)" if len(told) > 1 and count else ""
+    if phase is None:
+        return f"decay in {count} of {len(told)} seeds only" if count else NO_DECAY
+    until = "on" if phase.lasts else f"to {phase.end:.0f} %"
+    packing = f", Deviation falling from {phase.packing:.0f} %" if phase.packing is not None else ""
+    return f"{DECAYS} from {phase.start:.0f} % of the stream {until}{packing}{of}"
+
+
+def _decay_sentence(runs: Sequence[Run]) -> list[str]:
+    said = {series: decay_words(group) for series, group in by_series(runs).items()}
+    decaying = [f"{series} {words}" for series, words in said.items() if words.startswith(DECAYS)]
+    decaying += [f"{words} of {series}" for series, words in said.items() if words.startswith("decay in")]
+    well = [series for series, words in said.items() if words == NO_DECAY]
+    parts = decaying + ([f"{NO_DECAY} in {_listed(well)}"] if well else [])
+    few = [series for series, words in said.items() if words == TOO_FEW]
+    parts += [f"{TOO_FEW} in {_listed(few)}"] if few else []
+    return [f"Latent space: {'; '.join(parts)}."] if parts else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _below_start(run: Run) -> bool:
+    return run.start is not None and run.final is not None and run.final < run.start
+
+
+def health(run: Run) -> str:
+    """ok, or what is wrong, with how far an unfinished run has come."""
+    done, total = run.minibatches
+    far = f" ({done:.0f} of {total:.0f} minibatches)" if done is not None and total is not None else ""
+    words = ["collapsed"] * run.collapsed + [f"unfinished{far}"] * (not run.finished)
+    return ", ".join(words) or "ok"
+
+
+def repeated(runs: Sequence[Run], groups: Mapping[str, Sequence[Run]]) -> str:
+    """A note where runs with the same settings and seed stand for one."""
+    more = len(runs) - sum(map(len, groups.values()))
+    which = "Of runs with the same settings and seed the last counts, finished ones first"
+    return f"{which}; {more} {'is' if more == 1 else 'are'} passed over." if more else ""

@@ -1,0 +1,67 @@
+"""Weights to start from: what another run has learned, or a learner that was saved."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from torch import Tensor
+
+from ocssl._core import checkpoint
+from ocssl.errors import CheckpointError, SettingError
+from ocssl.learner import Learner
+from ocssl.runs.config import InitSettings
+from ocssl.runs.folder import SETTINGS
+from ocssl.runs.snapshots import places
+
+OBJECTIVE = "network.objective."
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """The objective's weights, encoder and heads, in the newest state of a run folder or in a saved learner."""
+    folder = Path(path)
+    if (folder / SETTINGS).is_file():
+        known = places(folder)
+        if not known:
+            raise SettingError(f"cannot start from {folder}: the run has no checkpoint yet.")
+        folder = known[max(known)]
+    try:
+        tensors, _ = checkpoint.read(folder)
+    except CheckpointError as error:
+        raise SettingError(f"cannot start from {path}: {error}") from None
+    weights = {name.removeprefix(OBJECTIVE): t for name, t in tensors.items() if name.startswith(OBJECTIVE)}
+    if not weights:
+        raise SettingError(f"cannot start from {path}: it holds no weights of a learner.")
+    return weights
+
+
+def digest(weights: dict[str, Tensor]) -> str:
+    """A checksum of weights, so that a run that is continued starts from the same."""
+    whole = hashlib.sha256()
+    for name in sorted(weights):
+        whole.update(name.encode() + weights[name].contiguous().numpy().tobytes())
+    return whole.hexdigest()
+
+
+def start_from(learner: Learner, options: InitSettings) -> None:
+    """Give a new learner the weights that its run starts from."""
+    if options.path is None:
+        return
+    weights = read_weights(options.path)
+    if options.sha256 not in (None, digest(weights)):
+        raise SettingError(f"the weights in {options.path} are not those that this run was to start from.")
+    own = learner.objective.state_dict()
+    wanted = {name: t for name, t in own.items() if options.parts == "all" or name.startswith("encoder.")}
+    for name, tensor in wanted.items():
+        given = weights.get(name)
+        if given is None or given.shape != tensor.shape:
+            what = "are missing" if given is None else f"are {list(given.shape)}, here {list(tensor.shape)}"
+            hint = "" if options.parts == "encoder" else "; for the encoder alone: --set init.parts=encoder"
+            raise SettingError(
+                f"cannot start from {options.path}: its weights {name!r} {what}; encoder, image size and objective "
+                f"have to be the same{hint}."
+            )
+    learner.objective.load_state_dict({**own, **{name: weights[name] for name in wanted}})
+    learner.objective.begin()  # slow copies of the network are copies of these weights
+    for term in learner.terms.values():
+        term.begin(learner.objective)

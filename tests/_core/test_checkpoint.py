@@ -1,0 +1,186 @@
+"""Checkpoints: whole or not at all, refused when damaged, and never executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ocssl
+from conftest import random_images, small_learner
+from ocssl._core import checkpoint
+from ocssl.errors import CheckpointError
+
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor([1, 2], dtype=torch.uint8)}
+FACTS = {"steps": 3, "name": "x"}
+
+
+def parts(folder: Path) -> tuple[Path, Path]:
+    return folder / checkpoint.MANIFEST, next(folder.glob("*.safetensors"))
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path / "c", TENSORS, FACTS)
+    tensors, facts = checkpoint.read(tmp_path / "c")
+    assert facts == FACTS
+    assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("damage", ["cut", "empty", "flip", "gone", "junk", "longer"])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, victim: int, damage: str) -> None:
+    checkpoint.write(tmp_path, TENSORS, FACTS)
+    path = parts(tmp_path)[victim]
+    content = path.read_bytes()
+    middle = len(content) // 2
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(
+            {
+                "cut": content[:middle],
+                "empty": b"",
+                "flip": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+                "junk": os.urandom(len(content)),
+                "longer": content + b"0",
+            }[damage]
+        )
+    with pytest.raises(CheckpointError, match=str(tmp_path)) as caught:
+        checkpoint.read(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
+def test_any_flipped_bit_is_found_or_without_effect(tmp_path: Path, place: int, bit: int) -> None:
+    checkpoint.write(tmp_path, TENSORS, FACTS)
+    path = parts(tmp_path)[place % 2]
+    content = bytearray(path.read_bytes())
+    content[place // 2 % len(content)] ^= 1 << bit
+    path.write_bytes(bytes(content))
+    try:
+        tensors, facts = checkpoint.read(tmp_path)
+    except CheckpointError:
+        return
+    assert facts == FACTS  # white space in the JSON may change without harm
+    assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch executed",)
+
+
+def test_a_pickle_is_refused_and_not_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (checkpoint.MANIFEST, "state-0.safetensors"):
+        Path(name).write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError):
+        checkpoint.read(tmp_path)
+    assert not Path("executed").exists()
+
+
+def resigned(folder: Path, **changes: Any) -> None:
+    """Change the manifest and give it a right checksum, as an attacker would."""
+    path = folder / checkpoint.MANIFEST
+    body = json.loads(path.read_text()) | changes
+    body.pop("checksum")
+    path.write_text(json.dumps({**body, "checksum": checkpoint._checksum(body)}))
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/b", "", ".", "..", 5, None, ["x"]])
+def test_a_tensor_file_outside_the_folder_is_refused(tmp_path: Path, name: Any) -> None:
+    (tmp_path / "outside").write_bytes(b"secret")
+    checkpoint.write(tmp_path / "c", TENSORS, FACTS)
+    resigned(tmp_path / "c", tensors=name)
+    with pytest.raises(CheckpointError):
+        checkpoint.read(tmp_path / "c")
+
+
+def test_a_huge_manifest_is_refused_unread(tmp_path: Path) -> None:
+    with open(tmp_path / checkpoint.MANIFEST, "wb") as file:
+        file.truncate(checkpoint.LARGEST_MANIFEST + 1)
+    with pytest.raises(CheckpointError, match="too large"):
+        checkpoint.read(tmp_path)
+
+
+def test_another_format_version_is_named(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path, TENSORS, FACTS)
+    resigned(tmp_path, version=99)
+    with pytest.raises(CheckpointError, match="99"):
+        checkpoint.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"facts": {}},
+        {"facts": []},
+        {"facts": None},
+        {"sha256": None},
+    ],
+)
+def test_a_learner_refuses_a_manifest_that_is_none_of_its_own(tmp_path: Path, changes: dict[str, Any]) -> None:
+    small_learner().save(tmp_path)
+    resigned(tmp_path, **changes)
+    with pytest.raises(CheckpointError):
+        ocssl.Learner.load(tmp_path)
+
+
+def test_a_learner_refuses_tensors_of_another_shape(tmp_path: Path) -> None:
+    learner = small_learner()
+    learner.partial_fit(random_images(4))
+    tensors, facts = learner.tensors(), learner.facts()
+    for name in (
+        "memory.column.image",
+        "memory.column.loss",
+        "network.objective.projector.0.weight",
+        "generator.views",
+    ):
+        tensor = tensors[name]
+        wrong = {**tensors, name: tensor[:, None].repeat(1, 2) if tensor.ndim == 1 else tensor[:1]}
+        checkpoint.write(tmp_path / name, wrong, {**facts, "extra": {}})
+        with pytest.raises(CheckpointError, match="does not fit"):
+            ocssl.Learner.load(tmp_path / name)
+        without = {key: tensor for key, tensor in tensors.items() if key != name}
+        checkpoint.write(tmp_path / name, without, {**facts, "extra": {}})
+        with pytest.raises(CheckpointError, match="does not fit"):
+            ocssl.Learner.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("moment", range(2))
+def test_a_save_that_dies_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
+    checkpoint.write(tmp_path, TENSORS, FACTS)
+    replace, calls = os.replace, []
+
+    def dying(source: Any, target: Any) -> None:
+        calls.append(target)
+        if len(calls) > moment:
+            raise OSError("no space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", dying)
+    with pytest.raises(OSError, match="no space"):
+        checkpoint.write(tmp_path, {"a": torch.zeros(3)}, {"steps": 4})
+    tensors, facts = checkpoint.read(tmp_path)
+    assert facts == FACTS
+    assert torch.equal(tensors["a"], TENSORS["a"])
+
+
+def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x")
+    with pytest.raises(CheckpointError, match="is a file"):
+        checkpoint.write(tmp_path / "f", TENSORS, FACTS)
+
+
+def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        checkpoint.read(tmp_path)
