@@ -2,6 +2,7 @@
 #   make demo    three methods on an embedded stream, about two minutes, ends with a report
 #   make test    linter, types and tests
 # For those who change the code:
+#   make check           linter, types, import direction and the fast tests, in under two minutes
 #   make test-portable   the fast tests with the instructions of other processors, before a change lands
 # Each makes .venv on first use; a second call starts at once.
 
@@ -18,16 +19,22 @@ TESTFLAGS ?= --durations=15
 FAST := not slow and not process and not data
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-portable browser
+.PHONY: demo check lint test test-portable browser
 
 demo: $(VENV)/.installed
 	$(BIN)/ocssl demo
 
-test: $(VENV)/.installed-dev browser
+test: lint browser
+	$(PYTEST) $(TESTFLAGS)
+
+check: lint
+	$(PYTEST) -q -m "$(FAST)"
+
+lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) $(TESTFLAGS)
+	$(BIN)/lint-imports --no-logo
 
 # What a processor rounds, how many threads add it up and in which order tests run must not matter.
 test-portable: $(VENV)/.installed-dev

@@ -13,19 +13,19 @@ from torch import Tensor, nn
 
 from ocssl import recipes
 from ocssl._core import checkpoint
-from ocssl._core.assembly import build_memory, build_objective, build_terms, compile_encoder, usable_device
-from ocssl._core.batch import Join
 from ocssl._core.devices import send
-from ocssl._core.info import Info, tell
 from ocssl._core.inputs import as_ids, as_images
 from ocssl._core.nonfinite import Guard
-from ocssl._core.optimizer import Descent
 from ocssl._core.random import evaluating, generator_for, single_sample
-from ocssl._core.rule_context import LearnerContext
-from ocssl._core.statistics import Measure, Measured
 from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
+from ocssl._training.assembly import build_memory, build_objective, build_terms, compile_encoder, usable_device
+from ocssl._training.batch import Join
+from ocssl._training.info import Info, tell
+from ocssl._training.optimizer import Descent
+from ocssl._training.rule_context import LearnerContext
 from ocssl.errors import CheckpointError, NonFiniteLoss, SettingError
 from ocssl.objectives import Output
+from ocssl.objectives.statistics import Measure, Measured
 from ocssl.settings import LearnerSettings, validate, whole
 from ocssl.terms import Step
 from ocssl.views import Views

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 import ocssl
 import ocssl.runs.run  # so that a rank need not
 from conftest import random_images, small_settings
-from ocssl._core.optimizer import Descent
 from ocssl._distributed.ranks import Ranks, Rows, Together, joined
 from ocssl._distributed.shards import Shard
 from ocssl._distributed.syncnorm import synchronise
+from ocssl._training.optimizer import Descent
 from ocssl.cli import main
 from ocssl.errors import NonFiniteLoss
 from ocssl.memory import DRAWS, KEEPS, Draw, Memory, Store

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from ocssl import recipes
-from ocssl._core.profiler import AROUND, PHASES, PhaseClock
 from ocssl.bench import methods, step
 from ocssl.bench.learners import ROWS, arriving, ready
 from ocssl.bench.peers.network import in_planes
+from ocssl.runs.profiler import AROUND, PHASES, PhaseClock
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def test_the_clock_changes_no_bit_and_its_phases_add_up() -> None:
 def test_a_phase_inside_another_counts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = PhaseClock(ready("solar", 2, 8, **SMALL))
     now = iter([0.0, 1.0, 3.0, 6.0])
-    monkeypatch.setattr("ocssl._core.profiler.time.perf_counter", lambda: next(now))
+    monkeypatch.setattr("ocssl.runs.profiler.time.perf_counter", lambda: next(now))
     inner = clock._timed(lambda: None, "views")
     clock._timed(inner, "draw")()
     assert clock.seconds["draw"] == 1.0 + 3.0
@@ -62,7 +62,7 @@ def test_a_phase_inside_another_counts_for_itself(monkeypatch: pytest.MonkeyPatc
 
 def test_waiting_for_the_device_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     learner, now = ready("solar", 2, 8, **SMALL), [0.0]
-    monkeypatch.setattr("ocssl._core.profiler.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("ocssl.runs.profiler.time.perf_counter", lambda: now[0])
     clock = PhaseClock(learner)
     settle = learner._guard.settle
 

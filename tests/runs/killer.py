@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 
 from ocssl._core import checkpoint
-from ocssl._core.optimizer import Descent
+from ocssl._training.optimizer import Descent
 from ocssl.memory import Memory
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute

@@ -15,12 +15,12 @@ from rich.console import Console
 
 from conftest import SMALL_STREAM, random_images, small_learner, small_settings
 from ocssl._core import checkpoint
-from ocssl._core.profiler import AROUND, PHASES
 from ocssl.data import load_benchmark
 from ocssl.runs.config import resolve_run
 from ocssl.runs.events import read_events
 from ocssl.runs.folder import EVENTS, create
 from ocssl.runs.memory_summary import BINS, holdings
+from ocssl.runs.profiler import AROUND, PHASES
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
 from ocssl.runs.snapshots import MOST_TILES, TILE_SIDE, tiles

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from conftest import SMALL_STREAM, small_settings
 from ocssl._core import checkpoint
-from ocssl._core.info import Info
-from ocssl._core.optimizer import Descent
+from ocssl._training.info import Info
+from ocssl._training.optimizer import Descent
 from ocssl.cli import main
 from ocssl.data import load_benchmark
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ocssl._core.random import single_sample
-from ocssl._core.statistics import Measure
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective
+from ocssl.objectives.statistics import Measure
 from ocssl.settings import MemorySettings
 from ocssl.terms import TERMS, Step, Term
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from conftest import random_images, small_learner
-from ocssl._core.statistics import Measured
 from ocssl.memory import DRAWS, KEEPS, Memory, Replay, Store
 from ocssl.objectives import Nothing, Output
+from ocssl.objectives.statistics import Measured
 from ocssl.terms import Overlap, Penalty, Step
 from ocssl.terms.overlap import overlap_matrix
 

@@ -14,7 +14,7 @@ from typing import Any
 from ocssl import __version__
 from ocssl.bench.rows import Effort, Row
 from ocssl.errors import DataError, unknown
-from ocssl.runs.inspect_tables import write_json
+from ocssl.results.inspect_tables import write_json
 
 PARTS = ("start", "step", "methods", "views", "memory", "overlap", "probes", "decode", "resident")
 SLOWER = 1.15  # beyond this, and beyond the quartiles of both runs, a figure has become worse

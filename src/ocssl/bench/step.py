@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from ocssl._core.assembly import can_compile
-from ocssl._core.profiler import PHASES, PhaseClock
+from ocssl._training.assembly import can_compile
 from ocssl.bench.learners import ROWS, arriving, noise, ready
 from ocssl.bench.peers.network import in_planes
 from ocssl.bench.rows import Bar, Effort, Row
 from ocssl.bench.timing import Work, interleaved, ratio, spread
 from ocssl.learner import Learner
+from ocssl.runs.profiler import PHASES, PhaseClock
 
 SLIM, FULL = (16, 16), (64, 32)  # width of ResNet-18, pixels of a side
 WHOLE = {SLIM: 1.25, FULL: 1.08}  # how much longer than the bare network a whole step may take

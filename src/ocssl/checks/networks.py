@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ocssl._core.random import single_sample
-from ocssl._core.statistics import Measure
 from ocssl.checks.contract import global_randomness_untouched, maker, require
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective, Output
+from ocssl.objectives.statistics import Measure
 from ocssl.settings import MemorySettings
 from ocssl.terms import TERMS, Penalty, Step, Term
 

@@ -63,8 +63,8 @@ def evaluate(
     quiet
         Print no progress.
     """
-    from ocssl.runs.inspect import evaluate_run
-    from ocssl.runs.inspect_tables import evaluation_table
+    from ocssl.results.inspect import evaluate_run
+    from ocssl.results.inspect_tables import evaluation_table
 
     found = evaluate_run(
         folder,
@@ -119,8 +119,8 @@ def diagnose(
     quiet
         Print no progress.
     """
-    from ocssl.runs.inspect import diagnose_run
-    from ocssl.runs.inspect_tables import diagnosis_table
+    from ocssl.results.inspect import diagnose_run
+    from ocssl.results.inspect_tables import diagnosis_table
 
     found = diagnose_run(
         folder,
@@ -208,7 +208,7 @@ def _bars(quiet: bool) -> Bars:
 
 def _show(found: dict[str, Any], table: Table, output: Path | None) -> int:
     """Print a table, and write all numbers to a file if one is named."""
-    from ocssl.runs.inspect_tables import write_json
+    from ocssl.results.inspect_tables import write_json
 
     screen = console()
     screen.print(table)

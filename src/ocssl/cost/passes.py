@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ocssl._core.random import generator_for
-from ocssl._core.rule_context import LearnerContext
+from ocssl._training.rule_context import LearnerContext
 from ocssl.cost.shapes import without_rates
 from ocssl.learner import Learner
 from ocssl.settings import LearnerSettings

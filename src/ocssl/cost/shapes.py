@@ -10,8 +10,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from ocssl._core.assembly import build_memory, build_objective, build_terms
 from ocssl._core.random import evaluating, generator_for
+from ocssl._training.assembly import build_memory, build_objective, build_terms
 from ocssl.settings import LearnerSettings, OptimizerSettings, ViewSettings
 
 FLOAT = 4  # bytes

@@ -95,7 +95,7 @@ def runner(ray: str | None, threads: int, device: str = "cpu") -> Iterator[Calla
     """`run_all` for this machine, or its like on a Ray cluster; what cannot work is told before anything is made."""
     if ray is None:
         if device != "cpu":
-            from ocssl._core.assembly import usable_device
+            from ocssl._training.assembly import usable_device
 
             usable_device(device)
         yield partial(run_all, threads=threads, device=device)

@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.table import Table
 
+from ocssl._core.cells import mean_and_spread
 from ocssl.errors import OcsslError, SettingError
 from ocssl.launch.sweep import Planned
-from ocssl.results.cells import mean_and_spread
 from ocssl.runs.folder import SETTINGS, finished, place, write_out
 
 CSV = "sweep.csv"

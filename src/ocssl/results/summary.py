@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from ocssl.results.cells import mean_and_spread
+from ocssl._core.cells import mean_and_spread
 from ocssl.results.compare import OPEN, Difference, against, ranking
 from ocssl.results.decay import LEAST, Decay, find_decay, together
 from ocssl.results.read import Run

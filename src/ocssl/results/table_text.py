@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from ocssl.results.cells import latex, latex_row, markdown_row
+from ocssl._core.cells import latex, latex_row, markdown_row
 from ocssl.results.tables import Table
 
 FORMULA = ("=", "+", "-", "@", "\t")  # with which a spreadsheet would begin to reckon

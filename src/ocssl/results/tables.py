@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from ocssl._core.cells import mean_and_spread
 from ocssl.results.bars import FILLS, phase_seconds
-from ocssl.results.cells import mean_and_spread
 from ocssl.results.chart import Style, legend, styles
 from ocssl.results.compare import Comparison, Difference, ranking
 from ocssl.results.decay import together

@@ -71,7 +71,7 @@ def resolve_run(method: str, benchmark: str, seed: int, overrides: Mapping[str, 
 
 def complete_run(settings: RunSettings) -> RunSettings:
     """The settings with the options of all parts written out."""
-    from ocssl._core.assembly import complete
+    from ocssl._training.assembly import complete
     from ocssl.data import BENCHMARKS
     from ocssl.data.sources.source import parse_name
 

@@ -11,7 +11,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from ocssl._core.info import Info
+    from ocssl._training.info import Info
     from ocssl.evaluate.evaluation import Evaluation
 
 OVERALL = "all runs"

@@ -15,21 +15,21 @@ from typing import Any
 
 from ocssl import __version__
 from ocssl._core import checkpoint
-from ocssl._core.assembly import require_known
-from ocssl._core.info import Info
-from ocssl._core.profiler import PhaseClock
-from ocssl._core.statistics import collapsed
 from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
+from ocssl._training.assembly import require_known
+from ocssl._training.info import Info
 from ocssl.data import Benchmark, ExperienceStream, load_benchmark
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
 from ocssl.evaluate.evaluation import evaluate
 from ocssl.learner import Learner
+from ocssl.objectives.statistics import collapsed
 from ocssl.runs.config import RunSettings, read_settings
 from ocssl.runs.events import Events, read_events
 from ocssl.runs.folder import CHECKPOINTS, EVENTS, METRICS, SETTINGS, finished, only_one, whole_checkpoints
 from ocssl.runs.initial_weights import start_from
 from ocssl.runs.memory_summary import holdings
 from ocssl.runs.metrics import summary
+from ocssl.runs.profiler import PhaseClock
 from ocssl.runs.progress import Progress
 from ocssl.runs.silent_events import Unheard
 from ocssl.runs.snapshots import write_snapshot

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl._core import checkpoint
-from ocssl._core.assembly import usable_device
+from ocssl._training.assembly import usable_device
 from ocssl.errors import CheckpointError, RunFolderError
 from ocssl.learner import Learner
 from ocssl.memory import Memory

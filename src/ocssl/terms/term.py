@@ -8,9 +8,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from ocssl._core.registry import Registry
-from ocssl._core.statistics import Measured
 from ocssl.memory import Memory, Replay
 from ocssl.objectives import Objective, Output
+from ocssl.objectives.statistics import Measured
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from ocssl.errors import OcsslError, RunFolderError
+from ocssl.results.inspect import diagnose_run
 from ocssl.results.paper.draw import draw, numbers, table_of
 from ocssl.results.paper.gather import Group, Result, gather
 from ocssl.results.paper.panels import panels_of
@@ -18,7 +19,6 @@ from ocssl.results.paper.run_store import Shelf
 from ocssl.results.paper.scale import Scale
 from ocssl.results.paper.tables import Table, accuracy_table, rules_table, time_table, title_of
 from ocssl.runs.folder import write_out
-from ocssl.runs.inspect import diagnose_run
 from ocssl.runs.progress import Bars
 from ocssl.runs.snapshots import places
 from ocssl.runs.stop import Stop, Stopped

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ocssl.results.cells import latex, latex_row, markdown_row
+from ocssl._core.cells import latex, latex_row, markdown_row
 from ocssl.results.paper.gather import Group
 from ocssl.results.paper.plan import Plan, Row
 from ocssl.results.paper.scale import Scale

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ocssl._core.statistics import effective_rank, spread
 from ocssl._distributed.ranks import Ranks
+from ocssl.objectives.statistics import effective_rank, spread
 
 FEW = 8  # samples below which spread and rank are not told
 

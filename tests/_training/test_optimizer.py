@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ocssl._core.nonfinite import Guard
-from ocssl._core.optimizer import Descent
+from ocssl._training.optimizer import Descent
 from ocssl.settings import OptimizerSettings
 
 OPTIONS = OptimizerSettings(lr=0.1, momentum=0.9, weight_decay=0.01)

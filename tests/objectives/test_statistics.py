@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ocssl._core.angles import view_angle
-from ocssl._core.statistics import Measure, Measured, collapsed, effective_rank, spread
 from ocssl.objectives import Output
+from ocssl.objectives.statistics import Measure, Measured, collapsed, effective_rank, spread
 from ocssl.settings import MemorySettings
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 from torch import Tensor
 
 from conftest import random_images, small_learner
-from ocssl._core.batch import Join
+from ocssl._training.batch import Join
 from ocssl.memory import Replay
 from ocssl.settings import ScheduleSettings
 

@@ -26,9 +26,9 @@ from ocssl.evaluate.evaluation import evaluate
 from ocssl.evaluate.latent import overlap_count_from
 from ocssl.evaluate.view_samples import measure_samples
 from ocssl.learner import Learner
+from ocssl.results.inspect import _places, diagnose_run, evaluate_run
 from ocssl.runs.config import read_settings, resolve_run
 from ocssl.runs.folder import create
-from ocssl.runs.inspect import _places, diagnose_run, evaluate_run
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
 from ocssl.runs.snapshots import chosen, look, places
@@ -195,8 +195,8 @@ def test_evaluation_on_the_way_leaves_the_learner_as_it_is(run: Path) -> None:
 
 
 def test_gpus_are_dealt_out_to_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ocssl.runs.inspect.torch.cuda.device_count", lambda: 2)
-    monkeypatch.setattr("ocssl.runs.inspect.usable_cores", lambda: [0, 3, 5])
+    monkeypatch.setattr("ocssl.results.inspect.torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("ocssl.results.inspect.usable_cores", lambda: [0, 3, 5])
     assert _places("cuda", 0, 20) == ["cuda:0", "cuda:1"]
     assert _places("cuda", 3, 20) == ["cuda:0", "cuda:1", "cuda:0"]
     assert _places("cpu", 0, 20) == ["cpu"] * 3

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ocssl._core.assembly import require_known, usable_device
 from ocssl._core.plugins import load_parts
+from ocssl._training.assembly import require_known, usable_device
 from ocssl.data import Benchmark, ExperienceStream, Part, load_benchmark
 from ocssl.errors import RunFolderError, SettingError
 from ocssl.evaluate.diagnosis import diagnose, shape, some

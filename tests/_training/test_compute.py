@@ -79,7 +79,7 @@ def test_in_lower_precision_a_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_compilation_without_a_compiler_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ocssl._core.assembly.shutil.which", lambda name: None)
+    monkeypatch.setattr("ocssl._training.assembly.shutil.which", lambda name: None)
     with pytest.raises(SettingError, match="needs a C\\+\\+ compiler"):
         learner(**{"compute.compile": True})
 
