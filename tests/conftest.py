@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it; also for processes that tests start
 
 import pytest
 import torch
@@ -15,8 +17,6 @@ from torch import Tensor, nn
 import ocssl
 from ocssl import recipes
 from ocssl.encoders import ENCODERS, Stem
-
-torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))  # also for processes that tests start
 
 ROOT = Path(__file__).parents[1]
 REAL_DATA = ROOT.parent / "shared" / "data"  # real images for development; tests that need them are skipped without
@@ -88,6 +88,15 @@ def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
     while not what():
         assert time.monotonic() < end, "it hangs"
         time.sleep(0.05)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As the workers of a pool or a cluster have it: bits are compared with theirs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(params=METHODS)

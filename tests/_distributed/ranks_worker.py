@@ -227,7 +227,6 @@ def refused(ranks: Ranks) -> dict[str, Tensor]:
 
 def as_rank(rank: int, size: int, port: int, log: Path, words: Sequence[str]) -> None:
     """Be a rank, told what torchrun tells: of the command line, or of what stands here."""
-    torch.set_num_threads(1)
     told = {"WORLD_SIZE": size, "RANK": rank, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in told.items()} | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.process
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["ranks_worker"])
 HANGS = 240  # seconds after which processes that wait for one another are given up
-ABLE = {"solar", "er-fifo", "er-reservoir", "lars", "finetune", "pretrain"}
+ABLE = {"solar", "solar-c", "er-fifo", "er-reservoir", "lars", "finetune", "pretrain"}
 
 
 class Unconnected(Together):

@@ -72,6 +72,7 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         nodes.shutdown()
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_killed_node_loses_nothing_but_time(two_nodes: Any, tmp_path: Path) -> None:
     from ocssl.launch.cluster import cluster, run_on_cluster
 

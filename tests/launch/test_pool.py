@@ -40,6 +40,7 @@ def make(folder: Path, method: str, **more: Any) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_stopped_and_continued_together_runs_give_the_same_numbers_as_alone_whatever_else_fails(tmp_path: Path) -> None:
     more = {"stream.train": 60, "checkpoint.every": 1000}
     folders = {method: make(tmp_path / method, method, **more) for method in ("solar", "er-fifo")}

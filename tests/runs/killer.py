@@ -7,7 +7,6 @@ import os
 import signal
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
 from ocssl._core import checkpoint
@@ -21,7 +20,6 @@ calls = 0
 
 
 def main(folder: Path, moment: str, number: int) -> None:
-    torch.set_num_threads(1)
 
     def die() -> None:
         global calls
