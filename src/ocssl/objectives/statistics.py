@@ -60,7 +60,7 @@ class Measure(nn.Module):
     def _learn(self, views: Tensor) -> None:
         """Move the mean towards that of a batch, whose rows may be those of several ranks."""
         rows = views.flatten(0, 1)
-        together = self.ranks.sum(torch.cat([rows.sum(0), rows.new_tensor([len(rows)])]))
+        together = self.ranks.sum(torch.cat([rows.sum(0), rows.new_full([1], len(rows))]))
         self.batches += 1
         decay = self.settings.center_ema
         self.mean.lerp_((together[:-1] / together[-1]).to(self.mean), (1 - decay) / (1 - decay**self.batches))
