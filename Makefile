@@ -4,6 +4,7 @@
 # For those who change the code:
 #   make check           linter, types, import direction and the fast tests, in under two minutes
 #   make test-portable   the fast tests with the instructions of other processors, before a change lands
+#   make torture         kills commands before every durable call; about an hour
 # Each makes .venv on first use; a second call starts at once.
 
 PYTHON ?= python3
@@ -14,12 +15,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 export PYTHONDONTWRITEBYTECODE :=
 # Test processes share the cores: a thread that waits for another must not spin.
 export OMP_WAIT_POLICY ?= passive
-TESTFLAGS ?= --durations=15
+TESTFLAGS ?= --durations=20
 
 FAST := not slow and not process and not data
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo check lint test test-portable browser
+.PHONY: demo check lint test test-portable torture browser
 
 demo: $(VENV)/.installed
 	$(BIN)/ocssl demo
@@ -40,6 +41,9 @@ lint: $(VENV)/.installed-dev
 test-portable: $(VENV)/.installed-dev
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=2 $(PYTEST) -q -m "$(FAST)" --random-order --random-order-seed=1
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=4 $(PYTEST) -q -m "$(FAST)" --random-order --random-order-seed=2
+
+torture: $(VENV)/.installed-dev
+	OCSSL_TORTURE=1 $(PYTEST) $(TESTFLAGS) tests/faults
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -28,8 +28,8 @@ from rich.console import Console
 from torch import Tensor
 
 import ocssl
-from ocssl.cost import GPUS, Images, Machine, calibrate, estimate, minibatch_load
-from ocssl.cost.passes import fill, noise
+from ocssl.cost import GPUS, ImageCounts, Machine, calibrate, estimate, minibatch_load
+from ocssl.cost.layers import fill, noise
 from ocssl.cost.work import activation_bytes, training_load
 from ocssl.data import load_benchmark
 from ocssl.runs.config import resolve_run
@@ -167,7 +167,7 @@ def check(clock: Callable[[], float], machine: Machine) -> Iterator[tuple[str, f
     for method, own in RUNS:
         settings = resolve_run(method, "synthetic", 0, SHORT | own)
         benchmark = load_benchmark(settings.benchmark, settings.stream)
-        predicted = estimate(settings, machine, Images.of(benchmark)).seconds
+        predicted = estimate(settings, machine, ImageCounts.of(benchmark)).seconds
         with tempfile.TemporaryDirectory() as place, Bars(Console(stderr=True), quiet=True) as bars:
             folder = Path(place) / "run"
             create(folder, settings)

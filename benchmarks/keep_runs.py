@@ -17,7 +17,7 @@ from typing import Any
 from ocssl.runs.config import read_settings, to_toml
 from ocssl.runs.events import read_events
 from ocssl.runs.folder import EVENTS, METRICS, SETTINGS, finished
-from ocssl.runs.timing import TIMING
+from ocssl.runs.profiler import TIMING
 from ocssl.settings import DataSettings
 
 EVERY = 10

@@ -31,7 +31,7 @@ from ocssl._core import checkpoint
 from ocssl._core.random import generator_for
 from ocssl.data.sources.shapes import render
 from ocssl.learner import Learner
-from ocssl.results.inspect_tables import write_json
+from ocssl.results.evaluate_runs import write_json
 
 SIZE, BATCH, TENTHS = 8, 50, 10
 CLASSES, EACH, CHANGE = 20, 50, 10_000  # classes, images of a class that are drawn, images until the next class

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import ocssl
 from ocssl import recipes
-from ocssl.encoders import ENCODERS, Stem
+from ocssl.encoders import ENCODERS
 
 ROOT = Path(__file__).parents[1]
 REAL_DATA = ROOT.parent / "shared" / "data"  # real images for development; tests that need them are skipped without
@@ -63,7 +63,7 @@ def small_settings(method: str, **more: Any) -> dict[str, Any]:
 class Tiny(nn.Module):
     """A convolution, batch norm and a linear layer: a third of the time of the smallest that comes with the package."""
 
-    def __init__(self, image_size: int, *, width: int = 2, stem: Stem = "auto") -> None:
+    def __init__(self, image_size: int, *, width: int = 2) -> None:
         super().__init__()
         self.conv, self.bn = nn.Conv2d(3, 4 * width, 3, 2, 1, bias=False), nn.BatchNorm2d(4 * width)
         self.last = nn.Linear(4 * width, 8 * width)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from conftest import random_images
 from ocssl.checks import ContractError, check_draw, check_keep, check_objective, check_stream
-from ocssl.data import Batch, Experience, ExperienceStream, Part, load_benchmark
-from ocssl.data.decode.images import ArrayPictures
+from ocssl.data import Batch, Experience, ExperienceStream, Subset, load_benchmark
+from ocssl.data.decode.image_set import ArrayImages
 from ocssl.errors import SettingError
 from ocssl.memory import DRAWS, KEEPS, Context, Draw, Keep, Store
 from ocssl.objectives import OBJECTIVES, Objective, Output, SimSiam
@@ -135,8 +135,8 @@ WRONG_KEEPS = [
     (TwiceTheSame, "two samples"),
     (OutsideTheStore, "outside"),
     (Overwrites, "writes"),
-    (Remembers, "anew"),
-    (LooksAtPixels, "anew"),
+    (Remembers, "a new rule"),
+    (LooksAtPixels, "a new rule"),
     (GlobalTorch, "global"),
     (GlobalNumpy, "global"),
     (TooFew, "one an arriving"),
@@ -287,7 +287,7 @@ def test_check_objective_catches(objective: Callable[..., Objective], complaint:
 def small_stream() -> ExperienceStream:
     images = torch.randint(1, 256, (12, 3, 4, 4), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     none = torch.zeros(12, dtype=torch.int64)
-    part = Part(ArrayPictures(images), torch.arange(12), none, none, torch.arange(12))
+    part = Subset(ArrayImages(images), torch.arange(12), none, none, torch.arange(12))
     experiences = [Experience(torch.arange(6), 0), Experience(torch.arange(6, 12), 1)]
     return ExperienceStream(part, experiences, 3, torch.Generator().manual_seed(0))
 

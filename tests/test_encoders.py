@@ -12,8 +12,8 @@ from ocssl.encoders import ENCODERS, feature_dimension
 from ocssl.errors import SettingError
 
 
-def make(name: str, size: int, width: int, stem: str = "auto") -> nn.Module:
-    encoder = ENCODERS.build(name, {"width": width, "stem": stem}, size)
+def make(name: str, size: int, width: int, **more: str) -> nn.Module:
+    encoder = ENCODERS.build(name, {"width": width, **more}, size)
     initialise(encoder, generator_for(0, "weights"))
     return encoder
 
@@ -35,7 +35,7 @@ def test_resnet18_at_width_64_has_the_known_number_of_parameters() -> None:
     ("stem", "size", "side"), [("auto", 32, 32), ("auto", 96, 24), ("large", 32, 8), ("small", 96, 96)]
 )
 def test_the_stem_decides_the_resolution(stem: str, size: int, side: int) -> None:
-    encoder = make("resnet18", size, 4, stem)
+    encoder = make("resnet18", size, 4, stem=stem)
     first = encoder.get_submodule("stem")(torch.zeros(1, 3, size, size))
     assert first.shape[-2:] == (side, side)
 

@@ -37,7 +37,7 @@ def test_a_task_agnostic_learner_refuses_to_be_told(method: str) -> None:
     if method in TOLD:
         learner.boundary()
     else:
-        with pytest.raises(SettingError, match="not to know where an experience ends"):
+        with pytest.raises(SettingError, match="must not know where an experience ends"):
             learner.boundary()
 
 

@@ -14,6 +14,8 @@ import torch
 
 import ocssl
 from conftest import random_images, small_learner
+from ocssl._training.optimizer import OPTIMIZERS
+from ocssl.encoders import ENCODERS
 from ocssl.memory import DRAWS, KEEPS
 from ocssl.objectives import OBJECTIVES
 from ocssl.terms import TERMS
@@ -36,7 +38,7 @@ def with_term(name: str) -> dict[str, Any]:
     more: dict[str, Any] = {f"terms__{name}__weight": TERMS.options(name)["weight"].default}
     if TERMS[name].boundaries:
         more["schedule__boundaries"] = True
-    if TERMS[name].whole:
+    if TERMS[name].replaces_objective:
         more["objective__name"] = "none"
     return more
 
@@ -46,6 +48,8 @@ PARTS = {
     **{f"term {name}": with_term(name) for name in TERMS},
     **{f"keep {name}": {"memory__keep": name} for name in KEEPS},
     **{f"draw {name}": {"memory__draw": name} for name in DRAWS},
+    **{f"encoder {name}": {"encoder__name": name} for name in ENCODERS},
+    **{f"optimizer {name}": {"optimizer__name": name} for name in OPTIMIZERS},
 }
 
 

@@ -11,17 +11,19 @@ from pydantic import Field
 
 from ocssl import recipes
 from ocssl._core.registry import Registry
+from ocssl.encoders import ENCODERS
 from ocssl.errors import SettingError, nearest, unknown
 from ocssl.runs.config import RunSettings, parse_assignments, read_settings, resolve_run, to_toml
-from ocssl.settings import LearnerSettings, keys, merge, nest, validate
+from ocssl.settings import LearnerSettings, flatten, keys, merge, nest, validate
 
 
 def test_the_defaults_are_the_papers() -> None:
     settings = LearnerSettings()
     schedule, optimizer = settings.schedule, settings.optimizer
     assert (schedule.passes, schedule.batch, schedule.stream_batch) == (6, 138, 10)
-    assert (settings.memory.capacity, settings.memory.ema, settings.encoder.width) == (2000, 0.5, 64)
-    assert (optimizer.lr, optimizer.momentum, optimizer.weight_decay) == (0.05, 0.9, 1e-4)
+    assert (settings.memory.capacity, settings.memory.ema, settings.encoder.name) == (2000, 0.5, "resnet18")
+    assert resolve_run("solar", "cifar100", 0, {}).encoder.model_extra == {"width": 64, "stem": "auto"}
+    assert (optimizer.name, optimizer.lr, optimizer.momentum, optimizer.weight_decay) == ("sgd", 0.05, 0.9, 1e-4)
 
 
 def test_dotted_and_nested_keys_mean_the_same() -> None:
@@ -65,10 +67,42 @@ def test_every_method_resolves_on_every_benchmark_and_survives_toml(
 
 def test_options_of_parts_are_written_out_in_the_record() -> None:
     table = tomllib.loads(to_toml(resolve_run("solar", "synthetic", 0, {})))
+    assert table["encoder"] == {"name": "resnet10", "width": 16, "stem": "auto"}
     assert table["objective"] == {"name": "simsiam", "projection": 512, "weight": 1.0}
     assert table["memory"]["rules"]["least-drawn"] == {"probability": "softmax", "temperature": 1.0}
     assert {"weight", "k", "short", "detach_angle"} == table["terms"]["overlap"].keys()
     assert {"classes", "train", "test"} <= table["stream"].keys()
+
+
+def test_a_width_is_asked_of_any_encoder_that_has_one_and_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = resolve_run("solar", "synthetic", 0, {"encoder.name": "resnet18"}).encoder
+    assert other.model_dump() == {"name": "resnet18", "width": 16, "stem": "auto"}
+    monkeypatch.setattr(ENCODERS, "_parts", {**ENCODERS._parts, "plain": type("Plain", (), {})})
+    assert resolve_run("solar", "synthetic", 0, {"encoder.name": "plain"}).encoder.model_dump() == {"name": "plain"}
+    with pytest.raises(SettingError, match=r"unknown setting 'encoder\.width'"):
+        resolve_run("solar", "synthetic", 0, {"encoder.name": "plain", "encoder.width": 4})
+
+
+def test_another_optimizer_leaves_the_options_of_the_recipes_own_behind(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('[optimizer]\nname = "adamw"\nlr = 0.001\nbeta1 = 0.8\n')
+    mine = str(tmp_path / "mine.toml")
+    own = resolve_run(mine, "synthetic", 0, {}).optimizer
+    assert own.model_extra == {"beta1": 0.8, "beta2": 0.999, "eps": 1e-8}
+    other = resolve_run(mine, "synthetic", 0, {"optimizer.name": "sgd"}).optimizer
+    assert (other.model_extra, other.lr) == ({}, 0.001)
+
+
+def test_a_run_of_earlier_versions_has_the_optimizer_of_then(tmp_path: Path) -> None:
+    now = resolve_run("solar", "synthetic", 0, {})
+    table = to_toml(now).replace('name = "sgd"\n', "")
+    assert table != to_toml(now)
+    (tmp_path / "run.toml").write_text(table)
+    assert read_settings(tmp_path / "run.toml") == now
+
+
+def test_benchmarks_have_the_titles_of_papers() -> None:
+    assert (recipes.title("cifar100"), recipes.title("inat")) == ("CIFAR-100", "iNaturalist")
+    assert recipes.title("synthetic") == "synthetic"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +122,7 @@ def test_assignments_are_read_as_toml_or_text(word: str, value: Any) -> None:
 
 
 def test_every_setting_has_a_dotted_key() -> None:
-    found = set(keys(RunSettings))
+    found = set(keys(RunSettings)) | dict(flatten(resolve_run("solar", "cifar100", 0, {}).model_dump())).keys()
     wanted = "memory.capacity memory.keep memory.draw schedule.passes schedule.batch schedule.stream_batch "
     wanted += "schedule.stream_in encoder.name encoder.width optimizer.lr objective.name stream.image_size "
     wanted += "stream.fraction stream.experiences"

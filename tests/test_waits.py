@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import ocssl
 from ocssl import recipes
+from ocssl._training.optimizer import OPTIMIZERS
 from ocssl.memory import keep
 
 # operations that read a number, or make a tensor whose size depends on numbers
@@ -57,8 +58,14 @@ class Waits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def learner(method: str) -> ocssl.Learner:
-    settings = {"encoder.name": "resnet10", "encoder.width": 2, "objective.projection": 16, "memory.capacity": 30}
+def learner(method: str, optimizer: str = "sgd") -> ocssl.Learner:
+    settings: dict[str, Any] = {
+        "optimizer.name": optimizer,
+        "encoder.name": "resnet10",
+        "encoder.width": 2,
+        "objective.projection": 16,
+        "memory.capacity": 30,
+    }
     return ocssl.Learner(method, image_size=8, settings=settings | {"schedule.passes": 2})
 
 
@@ -84,6 +91,11 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("method", sorted(set(recipes.methods()) - set(ASKS)))
 def test_a_minibatch_is_learned_without_waiting(method: str) -> None:
     assert waits(learner(method)) == []
+
+
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+def test_no_optimizer_waits(optimizer: str) -> None:
+    assert waits(learner("er-fifo", optimizer)) == []
 
 
 @pytest.mark.parametrize("method", sorted(ASKS))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
+from ocssl._core.random import evaluating
 from ocssl._core.registry import Registry
 from ocssl.errors import SettingError
 
@@ -43,13 +45,10 @@ class ResNet(nn.Module):
         super().__init__()
         if stem == "auto":
             stem = "small" if image_size <= SMALL_IMAGE else "large"
-        if stem == "small":
-            first: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False)]
-            last: list[nn.Module] = []
-        else:
-            first = [nn.Conv2d(3, width, 7, 2, 3, bias=False)]
-            last = [nn.MaxPool2d(3, 2, 1)]
-        self.stem = nn.Sequential(*first, nn.BatchNorm2d(width), nn.ReLU(inplace=True), *last)
+        small = stem == "small"
+        first = nn.Conv2d(3, width, 3, 1, 1, bias=False) if small else nn.Conv2d(3, width, 7, 2, 3, bias=False)
+        pool = () if small else (nn.MaxPool2d(3, 2, 1),)
+        self.stem = nn.Sequential(first, nn.BatchNorm2d(width), nn.ReLU(inplace=True), *pool)
         stages: list[nn.Module] = []
         inputs = width
         for stage, depth in enumerate(blocks):
@@ -64,33 +63,34 @@ class ResNet(nn.Module):
         return out.mean(dim=(2, 3))
 
 
+Width = Annotated[int, Field(ge=1, le=4096)]
 Stem = Literal["auto", "small", "large"]
 
 
 @ENCODERS.add("resnet18")
 class ResNet18(ResNet):
-    """ResNet-18, two blocks a stage: the paper's encoder at width 64."""
+    """ResNet-18, two blocks a stage: the paper's encoder at width 64.
 
-    def __init__(self, image_size: int, *, width: int = 64, stem: Stem = "auto") -> None:
+    `width` is the number of channels of the first stage; features have 8 x width dimensions. The stem `small` is a 3x3
+    convolution without pooling, `large` a 7x7 one of stride 2 with pooling, `auto` is small up to 64 px.
+    """
+
+    def __init__(self, image_size: int, *, width: Width = 64, stem: Stem = "auto") -> None:
         super().__init__(image_size, (2, 2, 2, 2), width, stem)
 
 
 @ENCODERS.add("resnet10")
 class ResNet10(ResNet):
-    """ResNet-10, one block a stage: half the work of ResNet-18, for small images and quick looks."""
+    """ResNet-10, one block a stage: half the work of ResNet-18, with the same options."""
 
-    def __init__(self, image_size: int, *, width: int = 64, stem: Stem = "auto") -> None:
+    def __init__(self, image_size: int, *, width: Width = 64, stem: Stem = "auto") -> None:
         super().__init__(image_size, (1, 1, 1, 1), width, stem)
 
 
 def feature_dimension(encoder: nn.Module, image_size: int) -> int:
     """The length of an encoder's feature vectors, seen by trying it on two blank images."""
-    from ocssl._core.random import evaluating
-
     if not isinstance(encoder, nn.Module):
-        raise SettingError(
-            f"an encoder must be an nn.Module, not {encoder!r}; built-in ones are named by encoder.name."
-        )
+        raise SettingError(f"an encoder must be an nn.Module, not {encoder!r}; encoder.name names a built-in one.")
     parameter = next(iter(encoder.parameters()), None)
     device = parameter.device if parameter is not None else torch.device("cpu")
     try:
@@ -101,8 +101,6 @@ def feature_dimension(encoder: nn.Module, image_size: int) -> int:
         raise SettingError(f"the encoder fails on float32 [2, 3, {image_size}, {image_size}]: {reason}.") from None
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
         given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        raise SettingError(
-            f"the encoder must turn images [B, 3, {image_size}, {image_size}] into features [B, D]; "
-            f"for B = 2 it gave {given}."
-        )
+        wanted = f"images [2, 3, {image_size}, {image_size}] into features [2, D]"
+        raise SettingError(f"the encoder must turn {wanted}; it gave {given}.")
     return features.shape[1]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class OcsslError(Exception):
-    """The base of all errors that the command line shows without a traceback (exit code 2)."""
+    """The base of all errors that the command line shows without a traceback (exit code 2); its text is printable."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class SettingError(OcsslError, ValueError):
@@ -32,6 +36,13 @@ class NonFiniteLoss(OcsslError, ArithmeticError):
     def __init__(self, message: str, ids: list[int]) -> None:
         super().__init__(message)
         self.ids = ids
+
+
+def printable(name: Path | str | bytes) -> str:
+    """A name as text that can be shown and written anywhere, with escapes for other bytes and characters."""
+    text = name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

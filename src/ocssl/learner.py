@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +15,23 @@ from torch import Tensor, nn
 from ocssl import recipes
 from ocssl._core import checkpoint
 from ocssl._core.devices import send
-from ocssl._core.inputs import as_ids, as_images
-from ocssl._core.nonfinite import Guard
 from ocssl._core.random import evaluating, generator_for, single_sample
+from ocssl._core.torch_state import Lock, exclusive, own_torch_state
 from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
-from ocssl._training.assembly import build_memory, build_objective, build_terms, compile_encoder, usable_device
-from ocssl._training.batch import Join
-from ocssl._training.info import Info, tell
-from ocssl._training.optimizer import Descent
+from ocssl._training import assembly
+from ocssl._training.assembly import usable_device
+from ocssl._training.batch import Join, as_ids, as_images
+from ocssl._training.guard import Guard
+from ocssl._training.restorable import check_facts, check_state, check_values
 from ocssl._training.rule_context import LearnerContext
 from ocssl.errors import CheckpointError, NonFiniteLoss, SettingError
 from ocssl.objectives import Output
-from ocssl.objectives.statistics import Measure, Measured
-from ocssl.settings import LearnerSettings, validate, whole
+from ocssl.objectives.sample_statistics import Info, MeasureSamples, SampleStatistics, summarise_steps
+from ocssl.settings import LearnerSettings, checked_float, checked_int, validate
 from ocssl.terms import Step
 from ocssl.views import Views
 
+Device = str | torch.device
 BLOCK = 256  # images that `transform` encodes at a time
 GENERATORS = ("generator.views", "generator.join", "memory.generator")  # every rank has its own
 
@@ -45,6 +47,7 @@ class Learner:
     (2, 32)
     """
 
+    @own_torch_state()
     def __init__(
         self,
         method: str = "solar",
@@ -53,44 +56,45 @@ class Learner:
         seed: int = 0,
         settings: Mapping[str, Any] | LearnerSettings | None = None,
         encoder: nn.Module | None = None,
-        device: str | torch.device = "cpu",
+        device: Device = "cpu",
         ranks: Ranks = ALONE,
     ) -> None:
         if not isinstance(settings, LearnerSettings):
             settings = validate(LearnerSettings, recipes.resolve(method, None, {} if settings is None else settings))
-        image_size, seed = whole("image_size", image_size, 4, 1024), whole("seed", seed, 0, 2**63 - 1)
+        image_size = checked_int("image_size", image_size, 4, 1024)
+        seed = checked_int("seed", seed, 0, 2**63 - 1)
         self.method, self.image_size, self.seed, self.settings = method, image_size, seed, settings
         self.device = usable_device(device)
         self.ranks = ranks  # the processes that train this learner together
-        self.steps = 0
-        self.seen = 0
+        self.lock = Lock()
+        self.steps, self.seen = 0, 0
         self.own_encoder = encoder is not None
         self.views = Views(settings.views, image_size)
         self._view_generator = generator_for(seed, ranks.named("views"))
         self.join = Join(settings.schedule, generator_for(seed, ranks.named("join")))
-        self.objective = build_objective(settings, image_size, encoder, generator_for(seed, "weights"))
-        self.terms = build_terms(settings, self.objective, seed)
-        ranks.require(settings, self.terms)
-        self.measure = Measure(settings.memory, self.objective.dimension, self.objective.projection, ranks)
+        self.objective = assembly.build_objective(settings, image_size, encoder, generator_for(seed, "weights"))
+        self.terms = assembly.build_terms(settings, self.objective, seed)
+        ranks.require(settings, assembly.named_parts(settings, self.terms))
+        self.measure = MeasureSamples(settings.memory, self.objective.dimension, self.objective.projection, ranks)
         parts = {"objective": self.objective, "terms": nn.ModuleDict(self.terms), "measure": self.measure}
         self.network = nn.ModuleDict(parts).train()
         ranks.synchronise(self.network)
         self.network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        generator = generator_for(seed, ranks.named("memory"))
-        self.memory = build_memory(settings, image_size, self.objective, self.terms, generator, self.device, ranks)
+        self.memory = assembly.build_memory(settings, image_size, self.objective, self.terms, seed, self.device, ranks)
         self._guard = Guard(self.device)
         trained = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
-        self._optimizer = Descent(trained, settings.optimizer, self._guard)
+        self._optimizer = assembly.build_optimizer(settings, trained, self._guard)
         if settings.compute.compile:
-            compile_encoder(self.objective, self.device)
+            assembly.compile_encoder(self.objective, self.device)
 
     # ---- Algorithm 1 ------------------------------------------------------------------------------------------------
 
+    @exclusive
     def partial_fit(self, images: Any, ids: Any = None) -> Info:
         """Learn from one stream minibatch, uint8 [b, 3, H, W] or [b, H, W, 3]; more than `schedule.batch` is cut up.
 
         Of several ranks each is given the whole minibatch, and takes its rows.
-        After a NonFiniteLoss the weights are those before the refused step; load the last save to go on.
+        After a NonFiniteLoss the weights are those before the refused step; load the last save to continue.
         """
         images = as_images(images, self.image_size)
         ids = as_ids(ids, len(images), self.seen)
@@ -100,7 +104,7 @@ class Learner:
             mine = self.ranks.mine(self.seen)
             out = self._fit_minibatch(send(stream[mine], self.device), send(stream_ids[mine], self.device), history)
             self._guard.settle()
-        return tell(history, out.features[0], self.steps, self.seen, self.ranks)
+        return summarise_steps(history, out.features[0], self.steps, self.seen, self.ranks)
 
     def _fit_minibatch(self, stream: Tensor, stream_ids: Tensor, history: list[dict[str, Tensor]]) -> Output:
         schedule, memory = self.settings.schedule, self.memory
@@ -143,7 +147,7 @@ class Learner:
         return wanted == "all" or (wanted == "first" and p == 0) or not self.ranks.total(len(self.memory))
 
     def _wanted(self, fresh: int) -> int:
-        """How many samples to draw beside so many stream rows: this rank's share of what the ranks draw together."""
+        """How many samples to draw beside `fresh` stream rows: this rank's share of what all ranks draw."""
         ranks = self.ranks
         return ranks.share(self.join.wanted(ranks.total(fresh), ranks.total(len(self.memory))))
 
@@ -156,20 +160,23 @@ class Learner:
         plain = self.views.plain(images)
         with evaluating(self.network):
             out = self.objective(plain.expand(self.objective.views, *plain.shape))
-            measured: Measured = self.measure(out)
+            measured: SampleStatistics = self.measure(out)
         return measured.rows(slice(None))
 
     def _context(self, stream: Tensor) -> LearnerContext:
         return LearnerContext(self.objective, self.views, self._view_generator, stream, self.lr)
 
     def _step(self, loss: Tensor, losses: Tensor, ids: Tensor) -> None:
-        """One SGD step on the sum of all ranks' losses, or none if it is not finite."""
+        """One optimizer step on the sum of all ranks' losses, or none if it is not finite."""
         ranks = self.ranks
-        self._guard.watch(ranks.sum(loss.detach()), ranks.gather(losses.detach()), ranks.gather(ids), self.steps)
-        self._optimizer.zero_grad()
+        guard, optimizer, ids = self._guard, self._optimizer, ranks.gather(ids)
+        guard.watch_loss(ranks.sum(loss.detach()), ranks.gather(losses.detach()), ids, self.steps)
+        optimizer.zero_grad()
         loss.backward()
-        ranks.add_gradients(self._optimizer.parameters.values())
-        self._optimizer.step()
+        ranks.add_gradients(optimizer.parameters.values())
+        guard.watch_gradient(optimizer.parameters.values(), ids, self.steps)
+        optimizer.step()
+        guard.watch_weights(optimizer.parameters.values(), ids, self.steps)
         self.steps += 1
         self.objective.after_step()
         for term in self.terms.values():
@@ -182,15 +189,14 @@ class Learner:
 
     @lr.setter
     def lr(self, rate: float) -> None:
-        self._optimizer.lr = float(rate)
+        self._optimizer.lr = checked_float("lr", rate, 0.0)
 
+    @exclusive
     def boundary(self) -> None:
         """Say that an experience has ended. Only recipes with `schedule.boundaries` may know; others refuse."""
         if not self.settings.schedule.boundaries:
-            raise SettingError(
-                f"method {self.method!r} is not to know where an experience ends; offline recipes set "
-                "schedule.boundaries=true."
-            )
+            offline = "offline recipes set schedule.boundaries=true"
+            raise SettingError(f"method {self.method!r} must not know where an experience ends; {offline}.")
         for term in self.terms.values():
             term.boundary(self.objective)
 
@@ -200,6 +206,7 @@ class Learner:
         own = [term.evaluated() for term in self.terms.values()]
         return next((encoder for encoder in own if encoder is not None), self.objective.encoder)
 
+    @exclusive
     @torch.no_grad()
     def transform(self, images: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Features of images, float32 [n, d]: the encoder in eval mode. The learner stays as it is."""
@@ -212,46 +219,41 @@ class Learner:
 
     # ---- state ------------------------------------------------------------------------------------------------------
 
+    @exclusive
     def save(self, folder: str | Path, extra: Mapping[str, Any] | None = None) -> None:
         """Write all that continuing bit for bit needs: safetensors and JSON, atomically. `extra` is the caller's.
 
         All ranks take part, and the first one writes.
         """
         self.require_finite()
-        with self.whole():
+        with self.gathered_memory():
             tensors = self.tensors()
             others = self.ranks.others({name: tensors[name] for name in GENERATORS})
         if self.ranks.first:
             checkpoint.write(folder, tensors | others, {**self.facts(), "extra": dict(extra or {})})
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Meanwhile the first rank's memory is that of all ranks, to be looked at. All ranks take part."""
-        own, self.memory = self.memory, self.memory.whole()
+    def gathered_memory(self) -> Iterator[None]:
+        """For a while the first rank's memory is that of all ranks, to be read. All ranks take part."""
+        own, self.memory = self.memory, self.memory.gathered()
         try:
             yield
         finally:
             self.memory = own
 
     def require_finite(self) -> None:
-        """Refuse to go on from weights that have diverged."""
+        """Refuse to save weights that have diverged."""
         if not all(bool(torch.isfinite(tensor).all()) for tensor in self.network.state_dict().values()):
-            raise NonFiniteLoss(
-                f"the weights after step {self.steps} are not finite: not saved; try a lower optimizer.lr.",
-                [],
-            )
+            said = f"the weights after step {self.steps} are not finite: not saved; try a lower optimizer.lr."
+            raise NonFiniteLoss(said, [])
 
     @classmethod
+    @own_torch_state()
     def load(
-        cls,
-        folder: str | Path,
-        *,
-        encoder: nn.Module | None = None,
-        device: str | torch.device = "cpu",
-        ranks: Ranks = ALONE,
+        cls, folder: str | Path, *, encoder: nn.Module | None = None, device: Device = "cpu", ranks: Ranks = ALONE
     ) -> Learner:
-        """The learner that `save` wrote. One made with an encoder of its own needs that encoder again, for its code."""
-        tensors, facts = checkpoint.read(folder)
+        """The learner that `save` wrote. A custom encoder must be passed again, for its code."""
+        tensors, facts = checkpoint.read(folder, partial(check_state, encoder=encoder))
         return cls.restore(tensors, facts, encoder=encoder, device=device, ranks=ranks)
 
     def facts(self) -> dict[str, Any]:
@@ -268,48 +270,45 @@ class Learner:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """The part of the state that is tensors: network, momentum, memory and random generators."""
+        """The part of the state that is tensors: network, optimizer, memory and random generators."""
         found = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
-        found |= {f"momentum.{name}": tensor for name, tensor in self._optimizer.momenta().items()}
+        found |= self._optimizer.tensors()
         found |= {f"memory.{name}": tensor for name, tensor in self.memory.state().items()}
         found["generator.views"] = self._view_generator.get_state()
         found["generator.join"] = self.join.generator.get_state()
         return found
 
     @classmethod
+    @own_torch_state()
     def restore(
         cls,
         tensors: Mapping[str, Tensor],
         facts: Mapping[str, Any],
         *,
         encoder: nn.Module | None = None,
-        device: str | torch.device = "cpu",
+        device: Device = "cpu",
         ranks: Ranks = ALONE,
     ) -> Learner:
         """The learner that has these tensors and facts."""
         device = usable_device(device)  # or the checkpoint would be blamed
+        check_facts(facts)
+        check_values(tensors)
         try:
             if facts["own_encoder"] and encoder is None:
-                raise CheckpointError("this learner was made with an encoder of its own: pass encoder= to load it.")
+                raise CheckpointError("this learner has a custom encoder: pass encoder= to load it.")
             settings = validate(LearnerSettings, facts["settings"])
             if settings.compute.ranks != ranks.size:
                 raise CheckpointError(other_ranks("this learner", settings.compute.ranks, ranks.size))
-            learner = cls(
-                facts["method"],
-                image_size=facts["image_size"],
-                seed=facts["seed"],
-                settings=settings,
-                encoder=encoder,
-                device=device,
-                ranks=ranks,
-            )
+            given = {name: facts[name] for name in ("method", "image_size", "seed")}
+            learner = cls(**given, settings=settings, encoder=encoder, device=device, ranks=ranks)
             learner.steps, learner.seen = facts["steps"], facts["seen"]
             learner.lr = facts.get("lr", settings.optimizer.lr)
             learner._load_tensors(tensors)
         except torch.OutOfMemoryError:  # nor is it to blame for that
             raise
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise CheckpointError(f"this checkpoint does not fit this version or encoder: {error}.") from None
+            reason = str(error).partition("\n")[0]
+            raise CheckpointError(f"this checkpoint does not fit this version or encoder: {reason}.") from None
         return learner
 
     def _load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
@@ -319,7 +318,7 @@ class Learner:
             return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
         self.network.load_state_dict(under("network."))
-        self._optimizer.load_momenta(under("momentum."))
+        self._optimizer.load(tensors)
         self.memory.load_state(under("memory."))
         self._view_generator.set_state(tensors["generator.views"])
         self.join.generator.set_state(tensors["generator.join"])

@@ -36,13 +36,11 @@ class Section(BaseModel):
 
 
 class EncoderSettings(Section):
-    """The network that is trained and kept."""
+    """The network that is trained and kept; every other key is an option of the named encoder."""
+
+    model_config = ConfigDict(extra="allow")
 
     name: str = Field("resnet18", description="see: ocssl list encoders")
-    width: int = Field(64, ge=1, le=4096, description="channels of the first stage; features have 8 x width dimensions")
-    stem: Literal["auto", "small", "large"] = Field(
-        "auto", description="small: 3x3 and no pooling; large: 7x7, stride 2, pooling; auto: small up to 64 px"
-    )
 
 
 class ObjectiveSettings(Section):
@@ -59,17 +57,16 @@ class MemorySettings(Section):
     """What is kept, what is replayed, and how the statistics of a slot are measured."""
 
     capacity: int = Field(2000, ge=0, le=2**53, description="slots; 0 turns replay off")
-    keep: str = Field("reservoir", description="rule that says who stays; see: ocssl list rules")
-    draw: str = Field("uniform", description="rule that says who is replayed; see: ocssl list rules")
+    keep: str = Field("reservoir", description="keep rule: which samples stay; see: ocssl list rules")
+    draw: str = Field("uniform", description="draw rule: which samples are replayed; see: ocssl list rules")
     ema: Share = Field(0.5, description="weight of the old statistic at a refresh; 0 keeps only the newest value")
     angle: Literal["all", "distinct"] = Field(
-        "all", description="pairs of views that the angle averages over: all (self pairs too) halves it with two views"
+        "all",
+        description="view pairs that the angle is averaged over; all: also each view with itself",
     )
     mean: Literal["raw", "unit"] = Field("raw", description="whether view features are normalised before averaging")
     space: Literal["encoder", "projector"] = Field("encoder", description="where mean feature and angle are measured")
-    center: Literal["none", "running"] = Field(
-        "none", description="running: features are measured from their running mean, not from zero"
-    )
+    center: Literal["none", "running"] = Field("none", description="running: features less their running mean")
     center_ema: float = Field(0.99, ge=0, lt=1, description="weight of the old running mean when a batch is added")
     rules: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options of rules, by the rule's name")
 
@@ -77,44 +74,39 @@ class MemorySettings(Section):
 class ScheduleSettings(Section):
     """How often a stream minibatch is trained on, with how much replay, and when it enters the memory."""
 
-    passes: int = Field(6, ge=1, description="optimizer steps a stream minibatch")
-    batch: int = Field(138, ge=1, description="samples a step, stream and replay together")
+    passes: int = Field(6, ge=1, description="optimizer steps per stream minibatch")
+    batch: int = Field(138, ge=1, description="samples per step, stream and replay together")
     stream_batch: int = Field(10, ge=1, description="stream samples that arrive together; more than `batch` are cut up")
-    stream_in: Literal["first", "all", "none"] = Field("all", description="passes that contain the stream samples")
+    stream_in: Literal["first", "all", "none"] = Field("all", description="passes with the stream samples")
     admit: Literal["before", "first", "last"] = Field(
         "last", description="when stream samples enter the memory: before the passes, after the first or the last"
     )
     short: Literal["partial", "wait"] = Field(
-        "partial", description="while the memory holds less than a draw asks for: replay what there is, or nothing"
+        "partial", description="before the memory holds a full replay batch: replay what there is, or wait"
     )
     mix: Weight = Field(
-        0.0,
-        description="0: stream and replayed rows side by side; a > 0: each stream row is mixed with a replayed one, "
-        "in a share drawn from Beta(a, a)",
+        0.0, description="mixup with replayed images, lambda from Beta(mix, mix); 0: stream and replay are concatenated"
     )
-    boundaries: bool = Field(False, description="offline methods: the learner is told where an experience ends")
+    boundaries: bool = Field(False, description="offline methods: the learner knows where an experience ends")
 
     @model_validator(mode="after")
     def _possible(self) -> ScheduleSettings:
         if self.stream_in == "none" and self.admit != "before":
-            raise ValueError(
-                f"schedule.stream_in is none, so that stream samples must enter the memory before the passes: "
-                f"schedule.admit must be before, not {self.admit}"
-            )
+            raise ValueError(f"schedule.stream_in is none: schedule.admit must be before, not {self.admit}")
         if self.mix and self.stream_in != "all":
-            raise ValueError(
-                f"schedule.mix mixes stream samples with replayed ones in every pass: schedule.stream_in must be all, "
-                f"not {self.stream_in}"
-            )
+            raise ValueError(f"schedule.mix mixes in every pass: schedule.stream_in must be all, not {self.stream_in}")
         return self
 
 
 class OptimizerSettings(Section):
-    """SGD with momentum and, unless a run of known length has a schedule, a constant learning rate."""
+    """The optimizer and its learning rate; every other key is an option of the named optimizer."""
 
+    model_config = ConfigDict(extra="allow")
+
+    name: str = Field("sgd", description="see: ocssl list optimizers")
     lr: Positive = Field(0.05, description="learning rate")
-    momentum: float = Field(0.9, ge=0, lt=1, description="share of the last step in the next")
-    weight_decay: Weight = Field(1e-4, description="on every parameter")
+    momentum: float = Field(0.9, ge=0, lt=1, description="share of the last step in the next; adamw has beta1 instead")
+    weight_decay: Weight = Field(1e-4, description="on every parameter; lars-sgd: not on biases and batch norm")
     schedule: Literal["constant", "cosine"] = Field("constant", description="cosine: the rate falls to 0 over the run")
     warmup: float = Field(0.0, ge=0, lt=1, description="share of the run in which the rate rises")
 
@@ -158,11 +150,9 @@ class ComputeSettings(Section):
 
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="of the encoder's passes: bfloat16 takes half the memory, and less time where a GPU has it",
+        description="of the encoder's passes; bfloat16 halves their memory and is faster on GPUs that have it",
     )
-    compile: bool = Field(
-        False, description="let torch.compile fuse the encoder: about a minute at the start; needs a C++ compiler"
-    )
+    compile: bool = Field(False, description="torch.compile the encoder: starts a minute later; needs a C++ compiler")
     ranks: int = Field(1, ge=1, le=4096, description="processes that train together; torchrun starts and sets them")
 
 
@@ -179,6 +169,14 @@ class LearnerSettings(Section):
     compute: ComputeSettings = ComputeSettings()
 
 
+# Sections that name one part each; keys that are not of the section itself are options of the part.
+PART_SECTIONS: dict[str, type[Section]] = {
+    "encoder": EncoderSettings,
+    "objective": ObjectiveSettings,
+    "optimizer": OptimizerSettings,
+}
+
+
 class StreamSettings(BaseModel):
     """The benchmark's stream; every other key is an option of the named benchmark."""
 
@@ -186,26 +184,19 @@ class StreamSettings(BaseModel):
 
     image_size: int = Field(32, ge=8, le=1024, description="pixels of a side")
     fit: Literal["squash", "crop"] = Field(
-        "squash",
-        description="how an image becomes a square: squashed, or its shorter side fitted and the middle cut out",
+        "squash", description="how an image becomes square: squashed, or its shorter side fitted and the middle cut out"
     )
-    experiences: int = Field(
-        0, ge=0, description="parts into which the classes, and so the stream, are cut; 0: 20, or one a class if fewer"
-    )
-    fraction: float = Field(1.0, gt=0, le=1, description="part of each class's training images that is used: the first")
+    experiences: int = Field(0, ge=0, description="parts of the stream; 0: 20, or one per class if there are fewer")
+    fraction: float = Field(1.0, gt=0, le=1, description="share of each class's training images to use: the first")
     order: Literal["auto", "class", "domain", "taxonomy", "iid", "given"] = Field(
         "auto",
         description="classes, domains or taxonomic groups one after another, all mixed, or as the images are given; "
         "auto: class where there are labels, else given",
     )
-    sequence: list[str] = Field(
-        default_factory=list, description="the names of all classes or groups in the order in which they are to come"
-    )
+    sequence: list[str] = Field(default_factory=list, description="names of all classes or groups in their order")
     shuffle: bool = Field(False, description="classes or groups come in a random order that data_seed decides")
     blurry: float = Field(0.0, ge=0, le=1, description="share of each experience that is exchanged with the others")
-    drift: float = Field(
-        0.0, ge=0, description="an image comes earlier or later by up to so many experiences: gradual change"
-    )
+    drift: float = Field(0.0, ge=0, description="largest shift of an image, in experiences")
     imbalance: float = Field(1.0, ge=1, description="how many times larger the largest class is than the smallest")
     repeats: int = Field(1, ge=1, description="times that each experience comes back, each time with other images")
     stop: int = Field(0, ge=0, description="experiences after which the stream ends; 0: it goes to the end")
@@ -217,14 +208,14 @@ class StreamSettings(BaseModel):
 
 
 class DataSettings(Section):
-    """Where images lie and how they are read; but for what is skipped, this changes no result."""
+    """Where images are and how they are read. Results do not change, except by images that are skipped."""
 
     path: str | None = Field(None, description="folder or file with the benchmark's data")
     bad_images: Literal["skip", "stop"] = Field("skip", description="what to do with an image that cannot be used")
     decode: Literal["cache", "live"] = Field(
         "cache", description="decode all images once into a file of the cache, or on the way by worker processes"
     )
-    workers: int = Field(0, ge=0, le=256, description="processes that decode; 0: one a core, at most 8")
+    workers: int = Field(0, ge=0, le=256, description="processes that decode; 0: one per core, at most 8")
     cache: str | None = Field(None, description="folder for decoded images; none: the user's cache folder")
 
 
@@ -237,7 +228,7 @@ class EvaluateSettings(Section):
     compat: Literal["none", "authors"] = Field(
         "none", description="authors: the linear probe drops partial batches and shuffles once, as the authors' code"
     )
-    per_task: bool = Field(False, description="also a probe of its own for every task")
+    per_task: bool = Field(False, description="also a separate probe for every task")
     start: bool = Field(True, description="also evaluate the untrained encoder")
     every: int = Field(0, ge=0, description="minibatches between evaluations; 0: at the end of every experience")
     latent_samples: int = Field(500, ge=0, description="stream images for Deviation and Overlap; 0 leaves them out")
@@ -253,8 +244,8 @@ class EvaluateSettings(Section):
 Settings = TypeVar("Settings", bound=Section)
 
 
-def whole(name: str, value: Any, low: int, high: int) -> int:
-    """A whole number in a range, of Python's or numpy's kind."""
+def checked_int(name: str, value: Any, low: int, high: int) -> int:
+    """An integer of Python or numpy in a range, or a SettingError."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -264,8 +255,19 @@ def whole(name: str, value: Any, low: int, high: int) -> int:
     return number
 
 
+def checked_float(name: str, value: Any, low: float) -> float:
+    """A finite number from `low` up."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool | str) or not low <= number < math.inf:
+        raise SettingError(f"{name} is {value!r}: wanted a finite number from {low:g} up.")
+    return number
+
+
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys to nested tables; tables given as such are kept.
+    """Dotted keys to nested tables; a table as a value is kept.
 
     >>> nest({"memory.capacity": 500, "schedule": {"passes": 2}})
     {'memory': {'capacity': 500}, 'schedule': {'passes': 2}}
@@ -274,8 +276,10 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(flat, Mapping) or not all(isinstance(key, str) for key in flat):
         raise SettingError(f"settings must be a table with names as keys, not {flat!r}.")
     for key, value in flat.items():
-        *path, last = key.split(".")
-        merge(tree, _at(path, {last: nest(value) if isinstance(value, Mapping) else value}))
+        leaf = nest(value) if isinstance(value, Mapping) else value
+        for name in reversed(key.split(".")):
+            leaf = {name: leaf}
+        merge(tree, leaf)
     return tree
 
 
@@ -292,12 +296,6 @@ def flatten(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
             yield path + key, value
 
 
-def _at(path: list[str], leaf: dict[str, Any]) -> dict[str, Any]:
-    for name in reversed(path):
-        leaf = {name: leaf}
-    return leaf
-
-
 def merge(tree: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Lay one nested table over another, in place."""
     for key, value in over.items():
@@ -309,7 +307,7 @@ def merge(tree: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def validate(model: type[Settings], tree: Mapping[str, Any]) -> Settings:
-    """Check a nested table against its model; the first fault becomes one sentence with the nearest right key."""
+    """Check a nested table against its model; the error is one sentence about the first fault, with the nearest key."""
     try:
         return model.model_validate(tree)
     except ValidationError as error:

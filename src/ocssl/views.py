@@ -2,7 +2,7 @@
 
 A view is a random resized crop, a horizontal flip, colour jitter and greyscale. One image at a time this can cost more
 than a training step of a small network; here a batch costs one ``grid_sample`` (crop, resize and flip), one mean and
-one ``baddbmm`` (all of the colour and the normalisation), with parameters of its own for every sample and view.
+one ``baddbmm`` (all of the colour and the normalisation), with separate parameters for every sample and view.
 Where the settings ask for them, blur and solarization follow, on the rows that get them.
 
 Brightness, contrast, saturation, hue and greyscale are linear maps of a pixel's colour and the mean colour of its view.
@@ -56,12 +56,12 @@ class Parameters:
     solarize: Tensor | None = None  # [n] bool: the brighter half of the colours inverted, last of all
 
 
+@dataclass(eq=False)
 class Views:
     """Makes views of uint8 batches, each ``image_size`` pixels square, float32, normalised and channels_last."""
 
-    def __init__(self, settings: ViewSettings, image_size: int) -> None:
-        self.settings = settings
-        self.image_size = image_size
+    settings: ViewSettings
+    image_size: int
 
     def __call__(self, images: Tensor, generator: torch.Generator, views: int = 2) -> Tensor:
         """Independent views of every image: uint8 [B, 3, H, W] -> float32 [views, B, 3, S, S], channels_last each."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -108,15 +109,65 @@ def test_a_tensor_file_outside_the_folder_is_refused(tmp_path: Path, name: Any) 
 def test_a_huge_manifest_is_refused_unread(tmp_path: Path) -> None:
     with open(tmp_path / checkpoint.MANIFEST, "wb") as file:
         file.truncate(checkpoint.LARGEST_MANIFEST + 1)
-    with pytest.raises(CheckpointError, match="too large"):
+    with pytest.raises(CheckpointError, match="larger than"):
         checkpoint.read(tmp_path)
 
 
-def test_another_format_version_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "advice"), [(99, "update ocssl"), (0, "older ocssl"), (None, "older"), ("1", "older"), ([1], "older")]
+)
+def test_a_format_version_that_cannot_be_read_is_named_in_one_sentence(
+    tmp_path: Path, version: object, advice: str
+) -> None:
     checkpoint.write(tmp_path, TENSORS, FACTS)
-    resigned(tmp_path, version=99)
-    with pytest.raises(CheckpointError, match="99"):
+    resigned(tmp_path, version=version)
+    said = rf"format version {re.escape(repr(version))}, and this ocssl reads versions 1 to 1: .*{advice}.*\.$"
+    with pytest.raises(CheckpointError, match=said):
         checkpoint.read(tmp_path)
+
+
+def test_an_older_format_is_migrated_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def renamed(tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> checkpoint.State:
+        return {f"new.{name}": tensor for name, tensor in tensors.items()}, facts
+
+    def counted(tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> checkpoint.State:
+        return tensors, {**facts, "tensors": sorted(tensors)}
+
+    checkpoint.write(tmp_path, TENSORS, FACTS)
+    monkeypatch.setattr(checkpoint, "VERSION", 3)
+    monkeypatch.setattr(checkpoint, "MIGRATIONS", {1: renamed, 2: counted})
+    tensors, facts = checkpoint.read(tmp_path)
+    assert facts == {**FACTS, "tensors": ["new.a", "new.b"]}
+    assert torch.equal(tensors["new.a"], TENSORS["a"])
+    resigned(tmp_path, version=2)  # from its own version on, and no further back
+    assert checkpoint.read(tmp_path)[1]["tensors"] == ["a", "b"]
+    checkpoint.write(tmp_path, TENSORS, FACTS)  # today's needs none
+    assert checkpoint.read(tmp_path)[1] == FACTS
+
+
+def test_a_learner_of_an_older_format_loads_and_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = small_learner()
+    learner.partial_fit(random_images(4))
+    facts = learner.facts()
+    old = {**facts, "extra": {}, "rate": facts["lr"]}  # a made-up format 0, in which the learning rate had another name
+    del old["lr"]
+
+    def rate_is_lr(tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> checkpoint.State:
+        return tensors, {**facts, "lr": facts.pop("rate")}
+
+    checkpoint.write(tmp_path, learner.tensors(), old)
+    resigned(tmp_path, version=0)
+    with pytest.raises(CheckpointError, match="format version 0"):
+        ocssl.Learner.load(tmp_path)
+    monkeypatch.setitem(checkpoint.MIGRATIONS, 0, rate_is_lr)
+    loaded = ocssl.Learner.load(tmp_path)
+    assert loaded.lr == learner.lr
+    assert loaded.partial_fit(random_images(4, seed=1)) == learner.partial_fit(random_images(4, seed=1))
+
+
+def test_migrations_lead_from_every_earlier_version_to_todays() -> None:
+    oldest = min([*checkpoint.MIGRATIONS, checkpoint.VERSION])
+    assert sorted(checkpoint.MIGRATIONS) == list(range(oldest, checkpoint.VERSION))
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 import ocssl
 import ocssl.runs.run  # so that a rank need not
 from conftest import random_images, small_settings
-from ocssl._distributed.ranks import Ranks, Rows, Together, joined
+from ocssl._distributed.ranks import DistributedRanks, Ranks, Rows, joined
 from ocssl._distributed.shards import Shard
 from ocssl._distributed.syncnorm import synchronise
-from ocssl._training.optimizer import Descent
+from ocssl._training.optimizer import SGD
 from ocssl.cli import main
 from ocssl.errors import NonFiniteLoss
 from ocssl.memory import DRAWS, KEEPS, Draw, Memory, Store
@@ -49,12 +49,10 @@ class Turns(Draw):
 
 def an_encoder() -> nn.Module:
     """Small, with batch norm, and the same every time."""
-    layers = [nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, 8), nn.BatchNorm1d(8)]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        for layer in (layers[0], layers[4]):
-            layer.reset_parameters()
-    return nn.Sequential(*layers)
+        conv, linear = nn.Conv2d(3, 4, 3, 2), nn.Linear(36, 8)
+    return nn.Sequential(conv, nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), linear, nn.BatchNorm1d(8))
 
 
 def learner(case: str, ranks: Ranks) -> ocssl.Learner:
@@ -65,7 +63,7 @@ def learner(case: str, ranks: Ranks) -> ocssl.Learner:
     settings = small_settings(method) | MORE[case] | {"compute.ranks": ranks.size}
     made = ocssl.Learner(method, image_size=8, settings=settings, encoder=an_encoder(), ranks=ranks)
     made.network.double()
-    made._optimizer = Descent(made._optimizer.parameters, made.settings.optimizer, made._guard)  # momenta in float64
+    made._optimizer = SGD(made._optimizer.parameters, made.settings.optimizer, made._guard)  # momenta in float64
 
     def see(images: Tensor) -> Tensor:
         return torch.stack([made.views.plain(images), -made.views.plain(images.flip(3)) * 0.7 + 0.1]).double()
@@ -82,7 +80,7 @@ def minibatches(count: int) -> Iterator[Tensor]:
 
 def state(made: ocssl.Learner) -> dict[str, Tensor]:
     """Network, momentum and the whole memory by arrival number."""
-    with made.whole():
+    with made.gathered_memory():
         found = {name: tensor.clone() for name, tensor in made.tensors().items() if "generator" not in name}
     if "memory.column.born" in found:
         order = found["memory.column.born"].argsort()
@@ -103,9 +101,9 @@ def trained(case: str, ranks: Ranks, broken: str = "") -> dict[str, Tensor]:
 @contextmanager
 def spoiled(how: str) -> Iterator[None]:
     """Ranks with a mistake in them, which tests must notice."""
-    right = (Together.synchronise, Rows.part, Shard.highest)
+    right = (DistributedRanks.synchronise, Rows.part, Shard.highest)
     if how == "norm":
-        Together.synchronise = Ranks.synchronise
+        DistributedRanks.synchronise = Ranks.synchronise
     elif how == "gradients":
         Rows.part = lambda self, mean: mean / 2
     elif how == "top":
@@ -113,17 +111,16 @@ def spoiled(how: str) -> Iterator[None]:
     try:
         yield
     finally:
-        Together.synchronise, Rows.part, Shard.highest = right
+        DistributedRanks.synchronise, Rows.part, Shard.highest = right
 
 
 def a_norm(kind: str) -> nn.Module:
     made = {"1d": nn.BatchNorm1d(3), "2d": nn.BatchNorm2d(3), "plain": nn.BatchNorm1d(3, affine=False)}[kind]
-    made = nn.Sequential(made).double()
     if kind != "plain":
         with torch.no_grad():
-            made[0].weight.copy_(torch.tensor([0.5, 2.0, -1.0]))
-            made[0].bias.copy_(torch.tensor([0.1, 0.0, 3.0]))
-    return made
+            made.weight.copy_(torch.tensor([0.5, 2.0, -1.0]))
+            made.bias.copy_(torch.tensor([0.1, 0.0, 3.0]))
+    return nn.Sequential(made).double()
 
 
 def a_batch(kind: str, rows: int) -> tuple[Tensor, Tensor]:
@@ -168,9 +165,10 @@ def shard_rows(seed: int) -> tuple[Tensor, Tensor, list[Tensor]]:
 
 
 def tops(ranks: Ranks) -> dict[str, Tensor]:
-    found = {}
+    found: dict[str, Tensor] = {}
     for seed, k in CASES:
-        losses, features, outside = (part[ranks.rank :: 2] for part in shard_rows(seed))
+        losses, features, outside = shard_rows(seed)
+        losses, features, outside = losses[ranks.rank :: 2], features[ranks.rank :: 2], outside[ranks.rank :: 2]
         store = Store(8, (3, 1, 1), {"feature": 2})
         memory = Memory(store, KEEPS.build("fifo"), DRAWS.build("uniform"), torch.Generator())
         images = torch.zeros(len(losses), 3, 1, 1, dtype=torch.uint8)
@@ -187,7 +185,7 @@ def resumed(ranks: Ranks, folder: Path) -> dict[str, Tensor]:
     for i in range(3):
         made.partial_fit(random_images(5, seed=i))
     made.save(folder / "learner")
-    ranks.wait()
+    ranks.barrier()
     again = ocssl.Learner.load(folder / "learner", encoder=an_encoder(), ranks=ranks)
     for i in range(3, 6):
         made.partial_fit(random_images(5, seed=i))

@@ -23,10 +23,14 @@ from torch import Tensor
 import ocssl
 from conftest import METHODS, SMALL_STREAM, random_images, small_settings
 from ocssl._core import checkpoint
-from ocssl._distributed.ranks import ALONE, Rows, Together
+from ocssl._core.registry import Registry
+from ocssl._distributed.ranks import ALONE, DistributedRanks, Rows
 from ocssl.errors import CheckpointError, SettingError
-from ocssl.runs.folder import EVENTS, METRICS, whole_checkpoints
-from ocssl.runs.snapshots import chosen, look
+from ocssl.memory import DRAWS, KEEPS
+from ocssl.objectives import OBJECTIVES
+from ocssl.runs.folder import EVENTS, METRICS, complete_checkpoints
+from ocssl.runs.snapshots import load_snapshot, select_states
+from ocssl.terms import TERMS
 
 pytestmark = pytest.mark.process
 
@@ -36,7 +40,7 @@ HANGS = 240  # seconds after which processes that wait for one another are given
 ABLE = {"solar", "solar-c", "er-fifo", "er-reservoir", "lars", "finetune", "pretrain"}
 
 
-class Unconnected(Together):
+class Unconnected(DistributedRanks):
     """A rank that has no others, for what ranks know by themselves."""
 
     def __init__(self, rank: int, size: int) -> None:
@@ -64,7 +68,7 @@ class Group:
     def until_saved(self, folder: Path) -> None:
         """Wait for the first checkpoint of a run."""
         limit = time.monotonic() + HANGS
-        while not whole_checkpoints(folder) and time.monotonic() < limit and self.processes[0].is_alive():
+        while not complete_checkpoints(folder) and time.monotonic() < limit and self.processes[0].is_alive():
             time.sleep(0.01)
 
     def signal(self, rank: int, number: int) -> None:
@@ -161,6 +165,20 @@ def test_settings_that_cannot_be_sharded_are_refused(key: str, value: Any) -> No
     settings = small_settings("er-fifo", compute__ranks=2) | {key: value}
     with pytest.raises(SettingError, match="2 ranks"):
         ocssl.Learner("er-fifo", image_size=8, settings=settings, ranks=Unconnected(1, 2))
+
+
+def test_parts_that_are_right_shard_by_shard_say_so_and_are_named_where_another_is_refused() -> None:
+    wanted: dict[Registry[Any], set[str]] = {
+        KEEPS: {"fifo", "reservoir", "highest-loss", "lowest-loss", "lars"},
+        DRAWS: {"uniform", "least-drawn", "high-loss"},
+        OBJECTIVES: {"simsiam", "byol"},
+        TERMS: {"overlap"},
+    }
+    for registry, names in wanted.items():
+        assert {name for name in registry if registry[name].shardable} == names
+    settings = small_settings("er-fifo", compute__ranks=2, objective__name="simclr")
+    with pytest.raises(SettingError, match="where objective can be byol or simsiam"):
+        ocssl.Learner("er-fifo", image_size=8, settings=settings, ranks=Unconnected(0, 2))
 
 
 def test_the_number_of_ranks_must_be_that_of_the_settings() -> None:
@@ -274,7 +292,7 @@ def words(folder: Path) -> list[str]:
 
 def outcome(folder: Path) -> tuple[str, dict[str, Any]]:
     """The last checkpoint's tensors, and the metrics but for the time."""
-    tensors, _ = checkpoint.read(max(whole_checkpoints(folder)))
+    tensors, _ = checkpoint.read(max(complete_checkpoints(folder)))
     metrics = json.loads((folder / METRICS).read_bytes())
     return worker.digest(tensors), {key: value for key, value in metrics.items() if key != "seconds"}
 
@@ -296,10 +314,10 @@ def test_a_run_on_two_ranks_comes_to_its_end(whole_run: Path) -> None:
     assert len(metrics["accuracies"]) == 2
     assert all(0 <= accuracy <= 100 for accuracy in metrics["accuracies"])
     assert metrics["seen"] == 10 * metrics["steps"]
-    seen = look(*chosen(whole_run, "last").values())
+    seen = load_snapshot(*select_states(whole_run, "last").values())
     assert len(seen.memory["id"]) == 13
     assert seen.learner.transform(random_images(2)).shape == (2, 16)
-    snapshots = whole_checkpoints(whole_run, "snapshots")
+    snapshots = complete_checkpoints(whole_run, "snapshots")
     tensors, _ = checkpoint.read(max(snapshots))
     assert torch.equal(tensors["memory.column.id"], seen.memory["id"])  # all shards in a snapshot, too
 
@@ -333,7 +351,7 @@ def test_a_stop_of_one_rank_stops_all_and_saves(tmp_path: Path) -> None:
     codes, said = group.end()
     assert codes == [128 + signal.SIGTERM] * 2, said
     assert said.count(f"continue with: torchrun --nproc-per-node 2 -m ocssl resume {folder}") == 1
-    last = max(whole_checkpoints(folder))
+    last = max(complete_checkpoints(folder))
     events = [json.loads(line) for line in (folder / EVENTS).read_text().splitlines()]
     assert int(last.name) == max(event["position"] for event in events if event["event"] == "step")
 

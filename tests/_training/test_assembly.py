@@ -66,7 +66,7 @@ def test_a_whole_loss_is_the_same_whatever_the_objective() -> None:
     info = learner.partial_fit(random_images(5))
     assert info.loss == pytest.approx(info.terms["scale"])
     assert info.ssl > 0
-    with pytest.raises(SettingError, match="has none that is trained"):
+    with pytest.raises(SettingError, match="trains none: change one of them"):
         small_learner("scale", objective__name="simclr", memory__keep="highest-loss")
 
 
@@ -98,8 +98,8 @@ def test_priorities_begin_at_the_objectives_lowest_loss(objective: str, low: flo
         ("lump", {"memory__keep": "minred"}, "trains on mixtures only"),
         ("lump", {"memory__draw": "per"}, "trains on mixtures only"),
         ("lump", {"terms__overlap__weight": 1.0}, "trains on mixtures only"),
-        ("lump", {"terms__cla-e__weight": 1.0}, "no rows of their own"),
-        ("osiris-r", {"schedule__mix": 0.4}, "no rows of their own"),
+        ("lump", {"terms__cla-e__weight": 1.0}, "no rows left"),
+        ("osiris-r", {"schedule__mix": 0.4}, "no rows left"),
         ("osiris-r", {"objective__name": "cmp"}, "works with two views"),
         ("scale", {"schedule__stream_in": "none", "schedule__admit": "before"}, "learns from stream samples"),
         ("finetune", {"terms__cla-r__weight": 1.0}, "memory.capacity must be above 0"),

@@ -1,4 +1,4 @@
-"""Timing: works in turn, ratios of neighbours, medians and quartiles."""
+"""Timing: workloads in turn, ratios of neighbours, medians and quartiles."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ocssl.bench import timing
-from ocssl.bench.timing import exactly, interleaved, ratio, spread
+from ocssl.bench.timing import exact, interleaved, ratio, spread
 
 
-def test_every_round_runs_every_work_and_each_second_round_backwards() -> None:
+def test_every_round_runs_every_workload_and_each_second_round_backwards() -> None:
     calls: list[str] = []
     times = interleaved({name: lambda name=name: calls.append(name) for name in "abc"}, rounds=3, warmup=1)
     assert calls == list("abc" + "cba" + "abc" + "cba")
@@ -32,7 +32,7 @@ def test_a_ratio_is_that_of_neighbours_not_of_sums() -> None:
     assert ratio(times, "slow", "fast").middle == 2.0
 
 
-def test_works_of_different_rounds_have_no_ratio() -> None:
+def test_workloads_of_different_rounds_have_no_ratio() -> None:
     with pytest.raises(ValueError):
         ratio({"a": [1.0], "b": [1.0, 2.0]}, "a", "b")
 
@@ -46,4 +46,4 @@ def test_the_median_lies_between_the_quartiles_and_they_inside_the_values(values
 
 
 def test_a_figure_that_does_not_vary_has_no_spread() -> None:
-    assert exactly(3.0) == timing.Spread(3.0, 3.0, 3.0, 1)
+    assert exact(3.0) == timing.Spread(3.0, 3.0, 3.0, 1)

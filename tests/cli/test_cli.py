@@ -17,7 +17,7 @@ import torch
 from conftest import SMALL_STREAM, small_settings
 from ocssl import cli, recipes
 from ocssl._distributed.ranks import ALONE
-from ocssl.cli.start import Job
+from ocssl.cli.run import Job
 from ocssl.memory import DRAWS, KEEPS
 from ocssl.objectives import OBJECTIVES
 from ocssl.runs.config import RunSettings
@@ -55,12 +55,15 @@ def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
         (["run", "solar", "synthetic", "--set", "memory.draw=least-drown"], "did you mean 'least-drawn'?"),
         (["run", "solar", "synthetic", "--set", "terms.overlop.k=5"], "did you mean 'overlap'?"),
         (["run", "solar", "synthetic", "--set", "objective.name=simsam"], "did you mean 'simsiam'?"),
+        (["run", "solar", "synthetic", "--set", "encoder.widht=8"], "did you mean 'encoder.width'?"),
+        (["run", "solar", "synthetic", "--set", "encoder.width=5000"], "option width is 5000"),
+        (["run", "solar", "synthetic", "--set", "optimizer.lrr=1"], "did you mean 'optimizer.lr'?"),
         (["run", "solar", "synthetic", "--set", "memory.capacity=lots"], "setting memory.capacity is 'lots'"),
         (["run", "solar", "synthetic", "--set", "stream.classes=1000"], "classes is 1000"),
         (["run", "solar", "synthetic", "--set", "stream.experiences=21"], "only 20 classes"),
         (["run", "solar", "synthetic", "--set", "memory=5"], "memory.NAME=VALUE"),
         (["run", "solar", "synthetic", "--set", "memory.rules.fifo.x=1"], "'x'"),
-        (["run", "solar", "synthetic", "--set", "seed=3"], "seed is not to be set"),
+        (["run", "solar", "synthetic", "--set", "seed=3"], "seed cannot be set"),
         (["run", "solar", "synthetic", "--set", "schedule.stream_batch=9999"], "or schedule.stream_batch"),
         (["run", "solar", "synthetic", "--out", "/proc/x/y"], "cannot write to /proc/x/y"),
         (["run", "solar", "synthetic", "--set", "memory.capacity"], "not of the form key=value"),
@@ -138,7 +141,7 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
         "evaluate": _flags("checkpoint data device output parts per-task probe probe-compat quiet workers"),
         "list": [],
         "pretrain": _flags("bad-images batch cache data device epochs out quiet seed set"),
-        "report": _flags("figures output tables"),
+        "report": _flags("figures output parts tables"),
         "reproduce": _flags("benchmark cache data device dry-run machine only out ray scale seed threads workers"),
         "resume": _flags("data device parts quiet track"),
         "run": _flags("bad-images cache data device init out parts probe-compat quiet seed set track workers"),
@@ -154,6 +157,8 @@ def test_list_shows_every_name_with_a_line(capsys: pytest.CaptureFixture[str]) -
         "objectives": list(OBJECTIVES),
         "benchmarks": ["synthetic", "cifar100", "imagenet100", "clear100", "inat", "folder", "parquet", "hf"],
         "encoders": ["resnet10", "resnet18"],
+        "optimizers": ["adamw", "lars-sgd", "sgd"],
+        "measures": ["loss", "rank", "overlap.active", "accuracy", "online_overlap"],
         "experiments": ["table1", "table7", "figure2", "figure20"],
     }.items():
         code, out, _ = call(["list", kind], capsys)
@@ -176,6 +181,9 @@ def test_list_shows_every_setting_with_its_default_and_meaning(capsys: pytest.Ca
         "terms.overlap.k = 500",
         "objective.rate = 3.0",
         "stream.kingdom",
+        "encoder.width = 64 ",
+        'encoder.stem = "auto" ',
+        "optimizer.trust_coefficient = 0.001 ",
     ):
         assert f"\n{line}" in out
 
@@ -232,11 +240,11 @@ def test_a_run_prints_its_evaluations_and_its_result(capsys: pytest.CaptureFixtu
     assert f"final accuracy {metrics['final_accuracy']:.1f} %" in out
 
 
-def test_the_command_to_go_on_with_has_all_that_the_first_one_had(tmp_path: Path) -> None:
+def test_the_command_to_continue_with_has_all_that_the_first_one_had(tmp_path: Path) -> None:
     how = Job(ALONE, "cuda", False, Path("my parts.py"), ["tensorboard", "wandb"])
     told = ["--device", "cuda", "--data", "images", "--parts", "my parts.py"]
-    assert how.words(Path("images")) == [*told, "--track", "tensorboard", "--track", "wandb"]
-    assert Job(ALONE, "cpu", False, None, []).words(None) == []
+    assert how.resume_words(Path("images")) == [*told, "--track", "tensorboard", "--track", "wandb"]
+    assert Job(ALONE, "cpu", False, None, []).resume_words(None) == []
 
 
 # ---- real processes

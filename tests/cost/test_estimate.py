@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ocssl import recipes
-from ocssl.cost import Images, Machine, estimate, gpu
+from ocssl.cost import ImageCounts, Machine, estimate, gpu
 from ocssl.objectives import OBJECTIVES
 from ocssl.runs.config import resolve_run
 
@@ -29,7 +29,7 @@ OWN: dict[str, dict[str, Any]] = {"none": {"objective.weight": 0.0, "terms.scale
 def made(method: str, own: dict[str, Any]) -> None:
     settings = resolve_run(method, "synthetic", 0, TINY | own)
     found = estimate(settings, HERE)
-    ends = Images.expected(settings).minibatches(settings)
+    ends = ImageCounts.expected(settings).minibatches(settings)
     assert found.steps == ends[-1]
     assert found.measured
     for value in (found.flops, found.bytes, found.memory, found.seconds):

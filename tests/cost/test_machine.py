@@ -1,21 +1,20 @@
-"""Four rates of a machine: found again from work that they would take, kept in a file, and labelled when assumed."""
+"""Four rates of a machine: found again from work that they would take, and labelled when assumed."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ocssl.cost import GPUS, Load, Machine, calibrate, gpu, machine
-from ocssl.cost.machine import RATES, Sample, fit
-from ocssl.errors import DataError, SettingError
+from ocssl.cost.machine import Sample, fit
+from ocssl.errors import SettingError
 
 pytestmark = pytest.mark.slow
 
+RATES = ("forward", "backward", "bandwidth", "overhead")
 KNOWN = Machine("known", 8e10, 5e10, 6e9, 2e-4)
 
 
@@ -70,37 +69,6 @@ def test_calibration_runs_on_any_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     found = calibrate("here", rounds=1, clock=lambda: float(next(ticks)))
     assert found.measured
     assert all(math.isfinite(getattr(found, rate)) and getattr(found, rate) > 0 for rate in RATES)
-
-
-def test_a_file_gives_it_back(tmp_path: Path) -> None:
-    KNOWN.save(tmp_path / "machine.json")
-    assert Machine.load(tmp_path / "machine.json") == KNOWN
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"format": 99}, "another version"),
-        ({"forward": -1.0}, "rates that cannot be"),
-        ({"bandwidth": "nan"}, "rates that cannot be"),
-        ({"overhead": None}, "not a machine"),
-    ],
-)
-def test_bad_files_are_refused(tmp_path: Path, change: dict[str, object], reason: str) -> None:
-    path = tmp_path / "machine.json"
-    KNOWN.save(path)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(DataError, match=reason):
-        Machine.load(path)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '"x"'])
-def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "machine.json").write_text(text)
-    with pytest.raises(DataError, match="not a machine"):
-        Machine.load(tmp_path / "machine.json")
-    with pytest.raises(DataError, match="cannot read"):
-        Machine.load(tmp_path / "nothing.json")
 
 
 def test_gpus_are_labelled() -> None:

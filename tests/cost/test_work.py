@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import settings as trials
 from hypothesis import strategies as st
 
-from ocssl.cost import Images, Load, about_bytes, minibatch_load, resident_bytes, run_load
-from ocssl.cost.shapes import Layer
+from ocssl.cost import ImageCounts, Load, about_bytes, minibatch_load, resident_bytes, run_load
+from ocssl.cost.layers import Layer
 from ocssl.cost.work import encode_load, evaluation_count, evaluation_load, fullness
 from ocssl.data import load_benchmark
 from ocssl.errors import SettingError
@@ -66,7 +66,7 @@ def test_statistics_of_more_slots_are_moved() -> None:
 
 
 def test_encoding_by_hand() -> None:
-    layers = [Layer(10.0, 4.0), Layer(30.0, 8.0)]
+    layers = {"a": Layer(10.0, 4.0), "b": Layer(30.0, 8.0)}
     assert encode_load(layers, 7, at_once=3) == Load(forward=280.0, bytes=7 * 6 * 12.0, calls=2 * 3)
 
 
@@ -87,7 +87,7 @@ def test_images_are_those_of_the_benchmark(changes: dict[str, Any]) -> None:
     settings = run(**changes)
     benchmark = load_benchmark(settings.benchmark, settings.stream)
     stream = make_stream(benchmark, settings)
-    read, expected = Images.of(benchmark), Images.expected(settings)
+    read, expected = ImageCounts.of(benchmark), ImageCounts.expected(settings)
     assert read == expected
     assert read.minibatches(settings) == stream.ends()
     evaluated = moments(stream, settings.evaluate.every)
@@ -95,11 +95,46 @@ def test_images_are_those_of_the_benchmark(changes: dict[str, Any]) -> None:
 
 
 def test_the_papers_setting() -> None:
-    images = Images.expected(resolve_run("solar", "cifar100", 0, {}))
+    images = ImageCounts.expected(resolve_run("solar", "cifar100", 0, {}))
     assert (images.stream, images.val, images.test, images.classes) == (45_000, 5_000, 10_000, 100)
     assert images.experiences == (2250,) * 20
-    with pytest.raises(SettingError, match="clear100 has is not known"):
-        Images.expected(resolve_run("solar", "clear100", 0, {}))
+    with pytest.raises(SettingError, match="folder:photos has is not known"):
+        ImageCounts.expected(resolve_run("solar", "folder:photos", 0, {}))
+
+
+@pytest.mark.parametrize(
+    ("method", "benchmark", "changes", "wanted"),
+    [
+        ("solar", "clear100", {}, ImageCounts((9_000,) * 11, 99_000, 11_000, 55_000, 100)),
+        ("solar", "clear100", {"stream.stop": 2}, ImageCounts((9_000,) * 2, 99_000, 11_000, 55_000, 100)),
+        ("solar", "clear100", {"stream.fraction": 0.5}, ImageCounts((4_500,) * 11, 49_500, 5_500, 55_000, 100)),
+        ("solar", "clear100", {"stream.order": "class"}, ImageCounts((4_950,) * 20, 99_000, 11_000, 55_000, 100)),
+        ("solar", "pacs", {"stream.validation": 0}, ImageCounts((1336, 1638, 1875, 3143), 7_992, 0, 1_998, 7)),
+        ("solar", "inat", {}, ImageCounts((4_849,) * 50, 242_450, 26_939, 53_880, 152)),
+        ("pretrain", "inat", {}, ImageCounts((192_195,), 192_195, 21_355, 42_710, 152)),
+        ("solar", "imagenet100", {}, ImageCounts((5_850,) * 20, 117_000, 13_000, 5_000, 100)),
+        ("solar", "mini-imagenet", {}, ImageCounts((900,) * 20, 18_000, 2_000, 5_000, 100)),
+    ],
+)
+def test_benchmarks_say_how_many_images_they_have(
+    method: str, benchmark: str, changes: dict[str, Any], wanted: ImageCounts
+) -> None:
+    assert ImageCounts.expected(resolve_run(method, benchmark, 0, changes)) == wanted
+
+
+def test_the_size_of_another_kingdom_is_not_known() -> None:
+    with pytest.raises(SettingError, match="images of Fungi"):
+        ImageCounts.expected(resolve_run("solar", "inat", 0, {"stream.kingdom": "Fungi"}))
+
+
+def test_what_the_optimizer_keeps_is_counted() -> None:
+    def kept(**changes: Any) -> float:
+        settings = run(**changes)
+        return resident_bytes(settings, ImageCounts.expected(settings))["optimizer"]
+
+    assert kept(optimizer__name="lars-sgd") == kept()
+    assert kept(optimizer__momentum=0.0) == kept() / 2
+    assert kept(optimizer__name="adamw") == pytest.approx(1.5 * kept(), rel=0.01)
 
 
 def simulated(settings: LearnerSettings, minibatches: int) -> float:
@@ -154,19 +189,19 @@ def test_a_memory_that_were_full_at_once_is_caught() -> None:
 
 def test_parts_of_a_run() -> None:
     settings = run()
-    images = Images.expected(settings)
+    images = ImageCounts.expected(settings)
     parts = run_load(settings, images)
     assert set(parts) == {"training", "encoding", "probe", "latent", "saving"}
-    longer = run_load(run(stream__train=210), Images.expected(run(stream__train=210)))
+    longer = run_load(run(stream__train=210), ImageCounts.expected(run(stream__train=210)))
     assert longer["training"].backward > 9.9 * parts["training"].backward
-    untold = Images(images.experiences, images.train, 0, 0, 0)
+    untold = ImageCounts(images.experiences, images.train, 0, 0, 0)
     assert evaluation_load(settings, untold)["probe"] == evaluation_load(settings, untold)["encoding"] == Load()
 
 
 @pytest.mark.parametrize("probe", ["linear", "ridge", "knn"])
 def test_probes_cost_something(probe: str) -> None:
     settings = run(evaluate__probe=probe)
-    images = Images.expected(settings)
+    images = ImageCounts.expected(settings)
     alone = evaluation_load(settings, images)["probe"]
     both = evaluation_load(run(evaluate__probe=probe, evaluate__per_task=True), images)["probe"]
     assert 0 < alone.forward < both.forward < 3 * alone.forward
@@ -174,7 +209,7 @@ def test_probes_cost_something(probe: str) -> None:
 
 def test_what_is_resident() -> None:
     settings = run(memory__capacity=100)
-    images = Images.expected(settings)
+    images = ImageCounts.expected(settings)
     parts = resident_bytes(settings, images)
     more = resident_bytes(run(memory__capacity=200), images)
     assert more["memory"] == 2 * parts["memory"]
@@ -187,5 +222,5 @@ def test_what_is_resident() -> None:
 @pytest.mark.parametrize("method", ["solar", "er-fifo", "scale", "cla-e"])
 def test_what_is_said_before_a_run_is_near_what_is_counted(method: str) -> None:
     settings = resolve_run(method, "synthetic", 0, {})
-    images = Images.expected(settings)
+    images = ImageCounts.expected(settings)
     assert about_bytes(settings, images) == pytest.approx(sum(resident_bytes(settings, images).values()), rel=0.1)

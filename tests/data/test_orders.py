@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ocssl.data import Benchmark
-from ocssl.data.decode.images import silent
+from ocssl.data.benchmark import assemble
+from ocssl.data.decode.files import silent
 from ocssl.data.orders import Experience, blurred, class_tasks, drifted, imbalanced, repeated
-from ocssl.data.prepare import assemble
-from ocssl.data.sources.source import Collection, Found
+from ocssl.data.sources.source import Collection, SourceImages
 from ocssl.errors import SettingError
 from ocssl.settings import DataSettings, StreamSettings
 
@@ -35,9 +35,9 @@ def collection(per_class: int = 20, classes: int = 6, labelled: bool = True) -> 
 def made(labelled: bool = True, test: bool = True, **options: Any) -> Benchmark:
     names = {"domain": DOMAINS, "taxonomy": ("animal", "thing")} if labelled else {}
     classes = [f"class{i}" for i in range(6)] if labelled else []
-    found = Found(collection(labelled=labelled), collection(5) if test else None, classes, names)
+    found = SourceImages(collection(labelled=labelled), collection(5) if test else None, classes, names)
     stream = StreamSettings.model_validate({"image_size": 8, "experiences": 3, **options})
-    return Benchmark("made", **assemble(found, stream, DataSettings(), silent))
+    return assemble("made", found, stream, DataSettings(), silent)
 
 
 def ids(benchmark: Benchmark, seed: int = 0, batch: int = 1) -> Tensor:
@@ -121,11 +121,11 @@ def test_images_without_labels_come_as_given_and_all_of_them() -> None:
         ({"order": "class", "labelled": False}, "no labels"),
         ({"order": "domain", "labelled": False}, "no domain"),
         ({"imbalance": 2.0, "labelled": False}, "imbalance needs labels"),
-        ({"order": "given", "drift": 1.0}, "leaves them as they stand"),
-        ({"order": "given", "blurry": 0.5}, "leaves them as they stand"),
+        ({"order": "given", "drift": 1.0}, "keeps their order"),
+        ({"order": "given", "blurry": 0.5}, "keeps their order"),
         ({"order": "domain", "sequence": ["foto", "sketch", "cartoon"]}, "did you mean 'photo'"),
         ({"order": "domain", "sequence": ["photo", "sketch"]}, "'cartoon' is missing"),
-        ({"order": "domain", "sequence": ["photo", "sketch", "cartoon", "photo"]}, "stands twice"),
+        ({"order": "domain", "sequence": ["photo", "sketch", "cartoon", "photo"]}, "occurs twice"),
         ({"order": "domain", "sequence": [*DOMAINS], "shuffle": True}, "set one of them"),
         ({"experiences": 7}, "only 6 classes"),
         ({"order": "iid", "experiences": 1000}, "only 108 images"),

@@ -7,15 +7,18 @@ import json
 import multiprocessing
 import resource
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from ocssl.evaluate import deviation, overlap_count_from, sample_angles, spectrum, uniformity
 from ocssl.evaluate.latent import alignment
 
 MB = 2**20 if sys.platform == "darwin" else 2**10  # of what getrusage counts in
 
-CASES = {  # metric and the shape of its input at 1 time
+CASES: dict[str, tuple[tuple[int, ...], Callable[[Tensor], Any]]] = {  # metric and the shape of its input at 1 time
     "overlap_count_from": ((2500, 768), lambda x: overlap_count_from(x, torch.linspace(0, 0.8, len(x)))),
     "deviation": ((5000, 4, 256), deviation),
     "deviation near 0": ((5000, 4, 256), lambda x: deviation(x.mul_(0.001).add_(1))),
@@ -29,11 +32,11 @@ CASES = {  # metric and the shape of its input at 1 time
 }
 
 
-def peak():
+def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MB
 
 
-def measure(name, times, answers):
+def measure(name: str, times: int, answers: Any) -> None:
     (n, *rest), metric = CASES[name]
     torch.set_num_threads(1)
     features = torch.empty(n * times, *rest)
@@ -45,7 +48,7 @@ def measure(name, times, answers):
     answers.put({"input": features.nbytes / 2**20, "extra": peak() - before})
 
 
-def main():
+def main() -> None:
     fork = multiprocessing.get_context("fork")  # torch is imported once
     found = {}
     for name in CASES:

@@ -21,8 +21,16 @@ from literal_latent import (
     turned,
 )
 
-from ocssl.evaluate import arrays, deviation, overlap, overlap_count, sample_angles, spectrum, uniformity
-from ocssl.evaluate import unit_spread as spread
+from ocssl.evaluate import (
+    arrays,
+    deviation,
+    latent,
+    overlap,
+    overlap_count,
+    sample_angles,
+    spectrum,
+    uniformity,
+)
 from ocssl.evaluate.latent import alignment
 
 
@@ -205,7 +213,7 @@ def test_deviation_keeps_its_digits_near_0(monkeypatch, dtype, tiny):
     exact /= np.sqrt(np.square(exact).sum(-1, keepdims=True))
     want = np.square(exact - exact.mean(1, keepdims=True)).sum(-1).mean(1)
     np.testing.assert_allclose(deviation(views, per_sample=True), want.astype(np.float64), rtol=3e-4)
-    monkeypatch.setattr(spread, "_NEAR", -1.0)  # float32 alone
+    monkeypatch.setattr(latent, "_NEAR", -1.0)  # float32 alone
     alone = deviation(views, per_sample=True)
     np.testing.assert_allclose(alone, want.astype(np.float64), atol=1e-6)
     assert dtype == np.float64 or tiny >= 1e-2 or abs(alone / want - 1).max() > 1e-2
@@ -240,5 +248,5 @@ def test_products_that_torch_may_round_to_fewer_digits_are_not_used(monkeypatch)
     monkeypatch.setattr(torch.Tensor, "__matmul__", coarse)
     assert not arrays.float32_products(torch.device("cpu"))
     assert deviation(views) == pytest.approx(want, abs=1e-6)
-    monkeypatch.setattr(spread, "float32_products", lambda device: True)
+    monkeypatch.setattr(arrays, "float32_products", lambda device: True)
     assert abs(deviation(views) - want) > 1e-5

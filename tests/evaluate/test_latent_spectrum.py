@@ -7,8 +7,7 @@ import pytest
 import torch
 from literal_latent import PRECISIONS, TOLERANCE, cloud
 
-from ocssl.evaluate import arrays, spectrum
-from ocssl.evaluate import spectrum_values as spectra
+from ocssl.evaluate import arrays, latent, spectrum
 
 
 @PRECISIONS
@@ -41,7 +40,7 @@ def test_effective_rank_counts_equal_directions():
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(arrays, "BLOCK", 1)
-    monkeypatch.setattr(spectra, "_WIDTHS", 1)
+    monkeypatch.setattr(latent, "_WIDTHS", 1)
 
 
 SHAPES = [(200, 7), (201, 1), (64, 32), (33, 32), (32, 32), (31, 32), (1, 5)]

@@ -10,7 +10,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler, normalize
 
 from ocssl.evaluate import knn_probe, linear_probe, probes, ridge_probe
-from ocssl.evaluate import probe_data as data
 
 ALL = pytest.mark.parametrize("probe", [linear_probe, ridge_probe, knn_probe])
 
@@ -37,7 +36,7 @@ def test_every_test_sample_is_scored_exactly_once(probe, n):
 def test_predictions_do_not_depend_on_their_neighbours_or_on_blocks(probe, monkeypatch):
     train, test = mixture(300), mixture(101, seed=1)
     whole = probe(*train, *test).predictions
-    monkeypatch.setattr(data, "_SCORES", 1)
+    monkeypatch.setattr(probes, "_SCORES", 1)
     monkeypatch.setattr(probes, "_DISTANCES", 1)
     np.testing.assert_array_equal(probe(*train, *test).predictions, whole)
     np.testing.assert_array_equal(probe(*train, test[0][::-1], test[1]).predictions[::-1], whole)

@@ -11,7 +11,7 @@ from sklearn.preprocessing import normalize
 from ocssl.errors import DataError, SettingError
 from ocssl.evaluate import linear
 from ocssl.evaluate.linear import Adam, cross_entropy_gradient, linear_probe
-from ocssl.evaluate.probe_data import Data
+from ocssl.evaluate.probes import Data, Task
 
 RATES = [0.05 / 3**i for i in range(6)]  # .05 .0167 .0056 .0019 .0006 .0002
 
@@ -173,7 +173,7 @@ def test_as_the_authors_9984_of_10000_test_samples_are_scored_and_the_others_cha
 def test_as_the_authors_held_out_samples_are_cut_by_chance_and_not_by_class():
     y = np.repeat(np.arange(10), 300)
     x = np.arange(1.0, 3001)[:, None]
-    data, _ = linear._Probe(0, 1, 0.05, 256, "authors").prepare(linear.Task(x, y, x, y))
+    data, _ = linear._Probe(0, 1, 0.05, 256, "authors").prepare(Task(x, y, x, y))
     assert data.val is not None
     assert len(data.val[1]) == 256  # of 300
     assert torch.bincount(data.val[1], minlength=10).min() > 15
@@ -221,7 +221,7 @@ def test_the_seed_decides_the_held_out_samples_and_the_order():
 def test_a_tenth_of_each_class_is_held_out():
     y = np.repeat([7, -3, 50, 8], [100, 25, 4, 1])
     x = np.arange(130.0)[:, None] + 1
-    data = Data((x, y), (x, y), (None, None))
+    data = Data(Task(x, y, x, y))
     held_x, held_y = data.hold_out(torch.Generator().manual_seed(0))
     assert np.bincount(held_y, minlength=4).tolist() == [3, 10, 0, 0]  # classes in the order -3, 7, 8, 50
     assert sorted(torch.cat([held_x, data.train_x]).flatten().tolist()) == x.flatten().tolist()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ocssl.errors import DataError, SettingError
 from ocssl.evaluate import linear
-from ocssl.evaluate.linear import Task, cross_entropy_gradient, linear_probe, linear_probes
+from ocssl.evaluate.linear import cross_entropy_gradient, linear_probe, linear_probes
+from ocssl.evaluate.probes import Task
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ocssl.errors import DataError
-from ocssl.evaluate.per_task import (
-    backward_transfer,
-    forgetting,
-    forward_transfer,
-    past_current_future,
-    summarise,
-)
+from ocssl.evaluate.per_task import summarise
 
 NAN = math.nan
 TRIANGLE = np.array([[90.0, 40, 20], [70, 80, 30], [60, 85, 95]])  # three tasks, three checkpoints
@@ -112,22 +106,25 @@ def test_a_small_stream_by_hand():
 
 def test_forgetting_looks_at_all_checkpoints_but_the_last_also_at_those_before_the_task_came():
     matrix = [[50, 90], [50, 60], [40, 70]]
-    assert forgetting(matrix, [0, 1, 0]) == 20.0  # task 1 was best before it came
-    assert backward_transfer(matrix, [0, 1, 0]) == 10.0
+    result = summarise(matrix, [0, 1, 0])
+    assert result.forgetting == 20.0  # task 1 was best before it came
+    assert result.backward_transfer == 10.0
 
 
 def test_a_task_that_comes_back_is_current_then_and_past_in_between():
     matrix = [[1, 2, 4], [1, 2, 4], [1, 2, 4]]
-    assert past_current_future(matrix, [0, 1, 0]) == ((None, 1.0, 2.0), (1.0, 2.0, 1.0), (3.0, 4.0, 4.0))
-    assert past_current_future(matrix, [1, 1, 1]) == ((None,) * 3, (2.0,) * 3, (2.5,) * 3)
+    back, same = summarise(matrix, [0, 1, 0]), summarise(matrix, [1, 1, 1])
+    assert (back.past, back.current, back.future) == ((None, 1.0, 2.0), (1.0, 2.0, 1.0), (3.0, 4.0, 4.0))
+    assert (same.past, same.current, same.future) == ((None,) * 3, (2.0,) * 3, (2.5,) * 3)
 
 
 def test_tasks_that_never_came_are_future_and_neither_forgotten_nor_transferred():
     matrix = [[80, 10, 10], [70, 60, 10]]
-    assert past_current_future(matrix)[2] == (10.0, 10.0)
-    assert forgetting(matrix) == 10.0
-    assert backward_transfer(matrix) == -10.0
-    assert forward_transfer(matrix, [0, 4, 50]) == 6.0
+    result = summarise(matrix, baseline=[0, 4, 50])
+    assert result.future == (10.0, 10.0)
+    assert result.forgetting == 10.0
+    assert result.backward_transfer == -10.0
+    assert result.forward_transfer == 6.0
 
 
 def test_what_was_not_measured_is_left_out():

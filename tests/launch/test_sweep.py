@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor, nn
 
 from conftest import SMALL_STREAM, small_settings
 from ocssl import cli
@@ -108,22 +109,22 @@ def test_names_are_safe_whatever_the_values_are(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "names no methods"),
-        ("methods = [", "is not TOML"),
-        ("methods = []", "list of values"),
-        ('methods = "solar"', "list of values"),
-        ("methods = [1]", "they are names"),
+        ("methods = [", "not TOML: "),
+        ("methods = []", "at least 1 item"),
+        ('methods = "solar"', "a valid list"),
+        ("methods = [1]", "a valid string"),
         ('methods = ["sollar"]', "did you mean 'solar'?"),
         ('methods = ["solar", "solar"]', "lists solar twice"),
         ('methods = ["solar"]\nbenchmarks = ["syntetic"]', "did you mean 'synthetic'?"),
-        ('methods = ["solar"]\nseeds = [-1]', "a seed is -1"),
-        ('methods = ["solar"]\nseeds = [1.5]', "a seed is 1.5"),
+        ('methods = ["solar"]\nseeds = [-1]', "seeds.0 is -1"),
+        ('methods = ["solar"]\nseeds = [1.5]', "seeds.0 is 1.5"),
         ('methods = ["solar"]\nseeds = [1, 1]', "lists 1 twice"),
-        ('methods = ["solar"]\nout = 5', "name of a folder"),
+        ('methods = ["solar"]\nout = 5', "a valid string"),
         ('methods = ["solar"]\nset = 5', "it is a table"),
         ('methods = ["solar"]\n[gird]\nx = [1]', "did you mean 'grid'?"),
         ('methods = ["solar"]\n[only.solr]\nx = 1', "did you mean 'solar'?"),
         ('methods = ["solar"]\n[data]\ncifar = "x"', "benchmark in [data]"),
-        ('methods = ["solar"]\n[grid]\nmemory.capacity = 5', "list of values"),
+        ('methods = ["solar"]\n[grid]\nmemory.capacity = 5', "a valid list"),
         ('methods = ["solar"]\n[grid]\nmemory.capacity = [400, 400.0]', "lists 400 twice"),
         ('methods = ["solar"]\n[grid]\nmemory.capacity = [9223372036854775808]', "less than or equal"),
         ('methods = ["solar"]\n[grid]\nterms = [{a = 1}]', "lists tables"),
@@ -261,3 +262,38 @@ def test_data_is_for_one_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture
     spec.write_text(f'methods = ["er-fifo"]\nbenchmarks = ["cifar100", "synthetic"]\n[data]\ncifar100 = "{tmp_path}"\n')
     runs = {run.name: run.settings for run in plan(read_spec(spec))}
     assert [settings.data.path for settings in runs.values()] == [str(tmp_path), None]
+
+
+def test_options_of_encoders_and_optimizers_belong_to_those_that_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+    methods = ["er-fifo"]
+    [set]
+    encoder.width = 2
+    encoder.depth = 2
+    [grid]
+    encoder.name = ["resnet10", "%s"]
+    optimizer.name = ["sgd", "adamw"]
+    optimizer.beta2 = [0.9, 0.99]
+    """
+    from ocssl.encoders import ENCODERS
+
+    class Plain(nn.Module):
+        """A linear layer."""
+
+        def __init__(self, image_size: int, *, depth: int = 1) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3 * image_size**2, 8 * depth)
+
+        def forward(self, x: Tensor) -> Tensor:
+            features: Tensor = self.layer(x.flatten(1))
+            return features
+
+    name = f"plain-{tmp_path.name}"
+    monkeypatch.setitem(ENCODERS._parts, name, Plain)
+    (tmp_path / "spec.toml").write_text(text % name)
+    runs = plan(read_spec(tmp_path / "spec.toml"))
+    found = [(run.settings.encoder.name, run.settings.optimizer.name, run.point.get("optimizer.beta2")) for run in runs]
+    optimizers = [("sgd", None), ("adamw", 0.9), ("adamw", 0.99)]
+    assert found == [(encoder, *optimizer) for encoder in ("resnet10", name) for optimizer in optimizers]

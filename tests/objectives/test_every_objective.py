@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import ocssl
 from conftest import random_images, small_learner
-from ocssl._core.random import quietly, single_sample
+from ocssl._core.random import single_sample
 from ocssl.objectives import OBJECTIVES, Objective
 
 NAMES = [name for name in OBJECTIVES if OBJECTIVES[name].per_sample != "none"]
@@ -24,7 +24,7 @@ def learner(name: str, **more: Any) -> ocssl.Learner:
 
 
 def made(name: str) -> Objective:
-    with quietly():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encoder = nn.Sequential(nn.Flatten(), nn.Linear(48, 6, bias=False), nn.ReLU())
         objective = OBJECTIVES.build(name, None, encoder, 6, 12)

@@ -11,7 +11,7 @@ from report_folders import make_full_run
 from scipy import stats
 
 from ocssl.results.compare import BETTER, OPEN, WORSE, Difference, compare, difference, t_quantile, t_within
-from ocssl.results.naming import find_runs
+from ocssl.results.run_groups import find_runs
 
 
 @pytest.mark.parametrize("freedom", [*range(1, 31), 99, 1000])

@@ -485,17 +485,17 @@ def test_offline_runs_are_a_group_of_their_own_in_table_words_and_legends(tmp_pa
         "online",
         "solar",
         "er-fifo",
-        "offline: told of experience ends, 3 epochs",
+        "offline: knows where experiences end, 3 epochs",
         "cassle",
         "pfr",
-        "offline: told of experience ends, 1 epoch",
+        "offline: knows where experiences end, 1 epoch",
         "osiris-d",
     ]
     best = "has the best average accuracy"
     assert (
         f"(linear probe; online; stream.drop_last=true) solar {best}: 14.5 %, 4.5 points above er-fifo" in page.visible
     )
-    told = "(linear probe; offline: told of experience ends, 3 epochs; stream.drop_last=false)"
+    told = "(linear probe; offline: knows where experiences end, 3 epochs; stream.drop_last=false)"
     assert f"{told} cassle {best}: 90.0 %, 10.0 points above pfr" in page.visible
     assert page.visible.count(best) == 2
     names = [trace["name"] for trace in page.charts["accuracy"]["data"]]

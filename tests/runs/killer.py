@@ -6,11 +6,14 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from torch import Tensor
 
 from ocssl._core import checkpoint
-from ocssl._training.optimizer import Descent
+from ocssl._files.atomic import replace_file
+from ocssl._training.optimizer import SGD
 from ocssl.memory import Memory
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
@@ -28,40 +31,38 @@ def main(folder: Path, moment: str, number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     if moment == "step":  # between the backward pass and the change of the weights
-        take_step = Descent.step
+        take_step = SGD.step
 
-        def step(self, *args):
+        def step(self: SGD) -> None:
             die()
-            return take_step(self, *args)
+            take_step(self)
 
-        Descent.step = step
+        SGD.step = step
     elif moment == "insert":  # weights changed, memory not yet
         take = Memory.insert
 
-        def insert(self, *args):
+        def insert(self: Memory, *args: Any, **more: Any) -> Tensor:
             die()
-            return take(self, *args)
+            return take(self, *args, **more)
 
         Memory.insert = insert
     elif moment == "save":  # the tensors half on disk
-        replace_file = checkpoint.replace_file
 
-        def half(path, content):
+        def half(path: Path, content: bytes) -> None:
             if path.suffix == ".safetensors":
                 path.with_name(f".{path.name}.part").write_bytes(content[: len(content) // 2])
                 die()
             replace_file(path, content)
 
-        checkpoint.replace_file = half
+        checkpoint.replace_file = half  # type: ignore[attr-defined]
     elif moment == "manifest":  # the tensors on disk, the manifest not yet
-        replace_file = checkpoint.replace_file
 
-        def before(path, content):
+        def before(path: Path, content: bytes) -> None:
             if path.name == checkpoint.MANIFEST:
                 die()
             replace_file(path, content)
 
-        checkpoint.replace_file = before
+        checkpoint.replace_file = before  # type: ignore[attr-defined]
 
     execute(folder, Progress(Bars(Console(), quiet=True)), Stop())
 

@@ -12,7 +12,7 @@ import torch
 
 from conftest import SMALL_STREAM, small_learner, small_settings
 from ocssl.cli import main
-from ocssl.cli.start import with_digest
+from ocssl.cli.run import with_digest
 from ocssl.errors import SettingError
 from ocssl.runs.config import InitSettings, resolve_run
 from ocssl.runs.events import read_events

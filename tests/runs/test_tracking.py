@@ -1,4 +1,4 @@
-"""Sinks show what the diary says, once and without gaps, change no result, and may fail."""
+"""Sinks show what the events say, once and without gaps, change no result, and may fail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make(folder: Path) -> Path:
 
 
 def go(folder: Path, track: list[str], steps: int | None = None) -> tuple[dict[str, Any] | None, str]:
-    """Run a folder, to the end or for so many minibatches; the metrics and what was said."""
+    """Run a folder, to the end or for some minibatches; the metrics and the output."""
     stop, text = Stop(), io.StringIO()
 
     class Counting(Progress):
@@ -52,7 +52,7 @@ def complaints(said: str, sink: str) -> list[str]:
 
 
 def told(folder: Path) -> dict[str, dict[int, float]]:
-    """What a sink should hold, read from the diary."""
+    """What a sink should hold, read from the events."""
     curves: dict[str, dict[int, float]] = {}
     for event in read_events(folder / EVENTS):
         for key, value in scalars(event).items():
@@ -68,7 +68,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_tensorboard_holds_the_diary_once_also_after_a_stop_and_a_crash(tmp_path: Path, plain: dict[str, Any]) -> None:
+def test_tensorboard_holds_each_event_once_also_after_a_stop_and_a_crash(tmp_path: Path, plain: dict[str, Any]) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     folder = make(tmp_path / "run")
     assert go(folder, [], steps=1)[0] is None  # not there at the beginning

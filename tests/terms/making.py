@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ocssl._core.random import single_sample
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective
-from ocssl.objectives.statistics import Measure
+from ocssl.objectives.sample_statistics import MeasureSamples
 from ocssl.settings import MemorySettings
 from ocssl.terms import TERMS, Step, Term
 
@@ -56,7 +56,7 @@ def a_step(
     views = randn(objective.views, fresh + len(replay), 3, 4, 4, seed=seed)
     with single_sample(objective, alone=views.shape[1] == 1):
         out = objective(views)
-    measure = Measure(MemorySettings(), objective.dimension, objective.projection)
+    measure = MeasureSamples(MemorySettings(), objective.dimension, objective.projection)
     return Step(number, fresh, views, replay, out, measure(out), objective, memory)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ocssl.objectives import Objective
 from ocssl.terms import OsirisD, OsirisR
-from ocssl.terms.osiris import Osiris, cross, distillation, nt_xent
+from ocssl.terms.osiris import cross, distillation, nt_xent
 
 T = 0.5
 
@@ -85,14 +85,14 @@ def test_gradients_equal_finite_differences_of_the_literal_formulas() -> None:
     assert float((x.grad * direction).sum()) == pytest.approx((up - down) / 2e-4, rel=1e-3)
 
 
-def osiris(name: str) -> tuple[Objective, Osiris]:
+def osiris(name: str) -> tuple[Objective, OsirisR]:
     objective = small_objective("none")
     term = made(name, objective, temperature=T)
-    assert isinstance(term, Osiris)
+    assert isinstance(term, OsirisR)
     return objective, term
 
 
-def same_heads(term: Osiris) -> bool:
+def same_heads(term: OsirisR) -> bool:
     pairs = zip(term.head.parameters(), term.past_head.parameters(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
 

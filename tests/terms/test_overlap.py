@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from conftest import random_images, small_learner
 from ocssl.memory import DRAWS, KEEPS, Memory, Replay, Store
-from ocssl.objectives import Nothing, Output
-from ocssl.objectives.statistics import Measured
+from ocssl.objectives import NoObjective, Output
+from ocssl.objectives.sample_statistics import SampleStatistics
 from ocssl.terms import Overlap, Penalty, Step
 from ocssl.terms.overlap import overlap_matrix
 
@@ -32,12 +32,14 @@ def replayed(slots: list[int]) -> Replay:
     return Replay(index, index, index, torch.zeros(len(slots), 3, 1, 1, dtype=torch.uint8), torch.ones(len(slots)))
 
 
-def measured(features: Tensor, angles: Tensor) -> Measured:
-    return Measured(torch.zeros(len(features)), features, angles, features)
+def measured(features: Tensor, angles: Tensor) -> SampleStatistics:
+    return SampleStatistics(torch.zeros(len(features)), features, angles, features)
 
 
-def overlap(batch: Measured, replay: Replay, memory: Memory, kind: type[Overlap] = Overlap, **options: Any) -> Penalty:
-    objective = Nothing(nn.Identity(), batch.feature.shape[1], 1)
+def overlap(
+    batch: SampleStatistics, replay: Replay, memory: Memory, kind: type[Overlap] = Overlap, **options: Any
+) -> Penalty:
+    objective = NoObjective(nn.Identity(), batch.feature.shape[1], 1)
     out = Output(batch.loss, batch.feature[None], batch.feature[None])
     fresh = len(batch.loss) - len(replay)
     step = Step(0, fresh, torch.zeros(1, len(batch.loss), 3, 1, 1), replay, out, batch, objective, memory)
@@ -173,7 +175,9 @@ def require_constants_in_a_learner() -> None:
 def test_a_learners_memory_holds_constants_only(monkeypatch: pytest.MonkeyPatch) -> None:
     require_constants_in_a_learner()
     columns = ("loss", "feature", "angle", "projected")
-    monkeypatch.setattr(Measured, "rows", lambda self, part: {name: getattr(self, name)[part] for name in columns})
+    monkeypatch.setattr(
+        SampleStatistics, "rows", lambda self, part: {name: getattr(self, name)[part] for name in columns}
+    )
     with pytest.raises(AssertionError):  # rows that are not detached
         require_constants_in_a_learner()
 

@@ -3,6 +3,10 @@
 A folder has one `checkpoint.json` and the tensor file that it names. The tensors are written first, under a name of
 their own; replacing the JSON file is the one moment at which the new state counts. Killed before it, the old state
 stands; killed after it, the new one does.
+
+The JSON file has a format number, `version`. A change that an older reader would misread raises VERSION by one and adds
+a migration, which turns the state of the version before into that of the next. `read` applies all that a checkpoint
+needs, one after another.
 """
 
 from __future__ import annotations
@@ -11,23 +15,26 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as pack_tensors
 from torch import Tensor
 
-from ocssl._files.untrusted import read_regular
+from ocssl._files.atomic import replace_file
+from ocssl._files.untrusted import open_file, read_json, reason
 from ocssl.errors import CheckpointError
 
 MANIFEST = "checkpoint.json"
 FORMAT = "ocssl-checkpoint"
 VERSION = 1
 LARGEST_MANIFEST = 16 * 2**20  # bytes; a real one has a few thousand
+State = tuple[dict[str, Tensor], dict[str, Any]]  # tensors and facts
+Check = Callable[[Mapping[str, tuple[int, ...]], Mapping[str, Any]], None]  # of shapes and facts
+MIGRATIONS: dict[int, Callable[[dict[str, Tensor], dict[str, Any]], State]] = {}  # version n -> from n to n + 1
 
 
 def write(folder: str | Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -35,12 +42,20 @@ def write(folder: str | Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"cannot save to {folder}: it is a file, not a folder.")
-    folder.mkdir(parents=True, exist_ok=True)
     packed = pack_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
     digest = hashlib.sha256(packed).hexdigest()
     name = f"state-{digest[:16]}.safetensors"
     body = {"format": FORMAT, "version": VERSION, "tensors": name, "sha256": digest, "facts": dict(facts)}
-    manifest = json.dumps({**body, "checksum": _checksum(body)}, indent=1).encode()
+    try:
+        manifest = json.dumps({**body, "checksum": _checksum(body)}, indent=1).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"cannot save to {folder}: extra must be JSON ({error}).") from None
+    if len(manifest) > LARGEST_MANIFEST:
+        raise CheckpointError(
+            f"cannot save to {folder}: its manifest would have {len(manifest)} bytes, and at most {LARGEST_MANIFEST} "
+            "can be loaded; keep less in extra."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / name, packed)
     replace_file(folder / MANIFEST, manifest)
     for stale in folder.glob("state-*.safetensors"):
@@ -48,39 +63,83 @@ def write(folder: str | Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
             stale.unlink(missing_ok=True)
 
 
-def read(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and facts of a folder; anything missing, changed or strange is a CheckpointError."""
+def read(folder: str | Path, check: Check | None = None) -> State:
+    """Tensors and facts of a folder, in today's format; anything missing, changed or strange is a CheckpointError.
+
+    `check` is called with shapes and facts, before any tensor is read, and may raise one.
+    """
     manifest = Path(folder) / MANIFEST
     body = _read_manifest(manifest)
     name = body["tensors"]
     path = manifest.with_name(name)
     try:
-        packed = read_regular(path, links=True)
+        with open_file(path) as file:
+            shapes = read_shapes(file)
+            if check and body["version"] == VERSION:
+                check(shapes, body["facts"])
+            file.seek(0)
+            packed = file.read()
+    except CheckpointError as error:
+        raise CheckpointError(f"checkpoint {folder} does not fit this version or encoder: {error}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"checkpoint {folder} is damaged: {name} is no tensor file ({error}).") from None
+    except MemoryError:
+        raise CheckpointError(
+            f"cannot read checkpoint {folder}: {name} does not fit into this machine's memory."
+        ) from None
     except OSError as error:
-        raise CheckpointError(f"checkpoint {folder} is damaged: cannot read {name} ({error.strerror}).") from None
+        raise CheckpointError(f"checkpoint {folder} is damaged: cannot read {name} ({reason(error)}).") from None
     if hashlib.sha256(packed).hexdigest() != body.get("sha256"):
         raise CheckpointError(f"checkpoint {folder} is damaged: {name} does not have the checksum that was saved.")
     try:
-        return load_tensors(packed), body["facts"]
+        state: State = load_tensors(packed), body["facts"]
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"checkpoint {folder} is damaged: {name} is no tensor file ({error}).") from None
+    for version in range(body["version"], VERSION):
+        state = MIGRATIONS[version](*state)
+    return state
+
+
+def read_shapes(file: IO[bytes]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors in a file, from its first bytes; a ValueError if its size is not what they need."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if not 0 < length <= min(size - 8, LARGEST_MANIFEST):
+        raise ValueError("its header has an impossible length")
+    header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no table")
+    header.pop("__metadata__", None)
+    ends = [0]
+    shapes = {}
+    for name, entry in header.items():
+        shape, (_, end) = entry["shape"], entry["data_offsets"]
+        if not all(type(number) is int and number >= 0 for number in (*shape, end)):
+            raise ValueError(f"{name} has an impossible shape")
+        shapes[name] = tuple(shape)
+        ends.append(end)
+    if max(ends) != size - 8 - length:
+        raise ValueError(f"it has {size} bytes, and its header speaks of {max(ends) + 8 + length}")
+    return shapes
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        body = json.loads(read_regular(path, LARGEST_MANIFEST, links=True))
+        body = read_json(path, LARGEST_MANIFEST)
     except FileNotFoundError:
         raise CheckpointError(f"no checkpoint in {path.parent}: {path.name} is missing.") from None
     except OSError as error:
-        raise CheckpointError(f"cannot read checkpoint {path.parent}: {error.strerror}.") from None
-    except (ValueError, RecursionError):
+        raise CheckpointError(f"cannot read checkpoint {path.parent}: {reason(error)}.") from None
+    except ValueError:
         raise CheckpointError(f"checkpoint {path.parent} is damaged: {path.name} is not JSON.") from None
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise CheckpointError(f"checkpoint {path.parent} is damaged: {path.name} is not a checkpoint of ocssl.")
-    if body.get("version") != VERSION:
-        raise CheckpointError(
-            f"checkpoint {path.parent} has format version {body.get('version')!r}; this ocssl reads version {VERSION}."
-        )
+    version = body.get("version")
+    if not isinstance(version, int) or (version != VERSION and version not in MIGRATIONS):
+        newer = isinstance(version, int) and version > VERSION
+        advice = "update ocssl" if newer else "load and save it with an older ocssl"
+        known = f"this ocssl reads versions {min([*MIGRATIONS, VERSION])} to {VERSION}"
+        raise CheckpointError(f"checkpoint {path.parent} has format version {version!r}, and {known}: {advice}.")
     if body.pop("checksum", None) != _checksum(body):
         raise CheckpointError(f"checkpoint {path.parent} is damaged: {path.name} does not have its checksum.")
     if not re.fullmatch(r"state-[0-9a-f]{16}\.safetensors", str(body.get("tensors"))):
@@ -92,45 +151,3 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 def _checksum(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def is_half(path: Path, of: Path) -> bool:
-    """Whether a process has written this beside a file's place, to move it there; it stays if it is killed before."""
-    return path.name.startswith(f".{of.name}.") and path.name.endswith(".part")
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file all or nothing: beside its place, flushed to disk, then moved there."""
-    with _beside(path, content) as half:
-        os.replace(half, path)
-
-
-def new_file(path: Path, content: bytes) -> bool:
-    """Write a file all or nothing; False if one is there already, which stays as it is."""
-    with _beside(path, content) as half:
-        try:
-            os.link(half, path)
-        except OSError:
-            if path.exists():
-                return False
-            os.replace(half, path)  # a file system without links
-    return True
-
-
-@contextmanager
-def _beside(path: Path, content: bytes) -> Iterator[Path]:
-    """A file with this content beside a place, to be put there in the block; then that is flushed to disk as well."""
-    half = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(half, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        yield half
-    finally:
-        half.unlink(missing_ok=True)
-    handle = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,27 +1,21 @@
-"""Initial weights from an explicit generator, so that no network depends on global random state."""
+"""Explicit generators, initial weights from them, and modes of a network for a while: no global state is used."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def generator_for(seed: int, part: str) -> torch.Generator:
-    """A generator of its own for a named part: parts that share a seed do not share numbers."""
+    """The generator of a named part: parts that share a seed do not share numbers."""
     digest = hashlib.sha256(f"{seed}/{part}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Construct layers, which draw throw-away weights from the global generator, and leave that generator as it was."""
-    with torch.random.fork_rng(devices=[]):
-        yield
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
@@ -48,32 +42,29 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             layer.training = mode
 
 
-@contextmanager
-def single_sample(module: nn.Module, alone: bool = True) -> Iterator[None]:
-    """Batch norm by running statistics for a while: one sample alone has no batch statistics."""
-    norms = [m for m in batch_norms(module) if m.training] if alone else []
-    for norm in norms:
-        norm.eval()
-    try:
-        yield
-    finally:
-        for norm in norms:
-            norm.train()
+def single_sample(module: nn.Module, alone: bool = True) -> AbstractContextManager[None]:
+    """Batch norm by running statistics for a while, if `alone`: one sample alone has no batch statistics."""
+    return _off(batch_norms(module) if alone else [], "training")
 
 
-@contextmanager
-def frozen_statistics(module: nn.Module) -> Iterator[None]:
+def frozen_statistics(module: nn.Module) -> AbstractContextManager[None]:
     """Batch norm in train mode uses the statistics of the batch for a while, but remembers none of them."""
-    norms = [m for m in batch_norms(module) if m.track_running_stats]
-    for norm in norms:
-        norm.track_running_stats = False
+    return _off(batch_norms(module), "track_running_stats")
+
+
+@contextmanager
+def _off(layers: list[_BatchNorm], switch: str) -> Iterator[None]:
+    """A switch is off for a while in those layers where it is on."""
+    switched = [layer for layer in layers if getattr(layer, switch)]
+    for layer in switched:
+        setattr(layer, switch, False)
     try:
         yield
     finally:
-        for norm in norms:
-            norm.track_running_stats = True
+        for layer in switched:
+            setattr(layer, switch, True)
 
 
-def batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+def batch_norms(module: nn.Module) -> list[_BatchNorm]:
     """All batch norm layers of a network."""
-    return [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    return [m for m in module.modules() if isinstance(m, _BatchNorm)]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Generic, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -79,6 +82,10 @@ class Registry(Generic[T]):
 
     def build(self, name: str, options: Mapping[str, Any] | None = None, *wiring: Any) -> T:
         """Make the part from its wiring (other parts) and its options; a wrong option is a SettingError."""
+        return self[name](*wiring, **self.check(name, options))
+
+    def check(self, name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The options in their types; a wrong one is a SettingError."""
         part = self[name]
         known = self.options(name)
         hints = get_type_hints(part.__init__, include_extras=True)
@@ -95,4 +102,22 @@ class Registry(Generic[T]):
             except ValidationError as error:
                 reason = error.errors()[0]["msg"]
                 raise SettingError(f"{self.kind} {name!r}: option {key} is {value!r}: {reason}.") from None
-        return part(*wiring, **checked)
+        return checked
+
+
+def load_parts(file: Path | None) -> None:
+    """Run a Python file of the user, which registers parts: the one place where a user's code is executed."""
+    if file is None:
+        return
+    if file.suffix != ".py" or not file.is_file():
+        raise SettingError(f"cannot read parts from {file}: it is not a Python file.")
+    name = f"ocssl_parts_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise SettingError(f"cannot read parts from {file}.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # classes look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise SettingError(f"{file} fails: {type(error).__name__}: {' '.join(str(error).split())}.") from error

@@ -1,7 +1,7 @@
 """Ranks: processes that train one learner together, each on its rows of every minibatch and its shard of the memory.
 
-`ALONE` stands for a single process: it answers every question by itself, and costs nothing. `Together` asks the other
-processes. What is asked must be asked by all ranks, in the same order.
+`ALONE` stands for a single process: it answers every question by itself, and costs nothing. `DistributedRanks` asks
+the other processes. What is asked must be asked by all ranks, in the same order.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ocssl._core.registry import Registry
 from ocssl._distributed.syncnorm import synchronise
 from ocssl.errors import OcsslError, SettingError
 from ocssl.settings import LearnerSettings
 
 PATIENCE = timedelta(days=1)  # how long ranks wait for one that evaluates; one that has ended is noticed at once
-KEEPS, DRAWS = ("fifo", "reservoir", "highest-loss", "lowest-loss", "lars"), ("uniform", "least-drawn", "high-loss")
-OBJECTIVES, TERMS = ("simsiam", "byol"), ("overlap",)  # parts that are right, or near it, shard by shard
 
 Value = TypeVar("Value")
 
 
 class RankLost(OcsslError):
-    """Another rank has ended, so that this one cannot go on."""
+    """Another rank has ended, so that this one cannot continue."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that writes, evaluates and speaks."""
+        """Whether this is the rank that writes, evaluates and prints."""
         return self.rank == 0
 
     def share(self, n: int) -> int:
@@ -63,7 +62,7 @@ class Ranks:
         return n // self.size + (self.rank < n % self.size)
 
     def mine(self, seen: int) -> slice:
-        """The rows of a minibatch, before which so many images arrived, that are this rank's: every size-th arrival."""
+        """This rank's rows of a minibatch, before which `seen` images arrived: every size-th arrival."""
         return slice((self.rank - seen) % self.size, None, self.size)
 
     def device(self, name: str) -> str:
@@ -78,19 +77,19 @@ class Ranks:
         """Saved tensors, some of them this rank's own versions."""
         return {**tensors, **{name: tensors[self.named(name)] for name in names}}
 
-    def require(self, settings: LearnerSettings, terms: Iterable[str]) -> None:
-        """That a learner of these settings can be trained by so many ranks."""
+    def require(self, settings: LearnerSettings, parts: Iterable[tuple[str, Registry[Any], str]]) -> None:
+        """Check that these ranks can train a learner of these settings; its parts are kind, registry and name."""
         if settings.compute.ranks != self.size:
             raise SettingError(other_ranks("compute.ranks", settings.compute.ranks, self.size))
 
     # ---- asked of all ranks -----------------------------------------------------------------------------------------
 
     def total(self, n: int) -> int:
-        """The sum of a whole number over all ranks."""
+        """The sum of an integer over all ranks."""
         return n
 
     def largest(self, n: int) -> int:
-        """The largest of a whole number over all ranks."""
+        """The largest of an integer over all ranks."""
         return n
 
     def count(self, rows: int) -> Rows:
@@ -120,10 +119,10 @@ class Ranks:
         """The first rank alone, then the others; nothing may be asked of other ranks inside."""
         yield
 
-    def wait(self) -> None:
-        """Until all ranks have come here."""
+    def barrier(self) -> None:
+        """Wait until all ranks have come here."""
 
-    def speaks(self) -> bool:
+    def first_to_fail(self) -> bool:
         """Whether this rank is the first to fail, so that its message is the one to show."""
         return True
 
@@ -131,30 +130,28 @@ class Ranks:
 ALONE = Ranks()
 
 
-class Together(Ranks):
+class DistributedRanks(Ranks):
     """One of several processes, which torch.distributed connects."""
 
     def __init__(self, store: Any, rank: int, size: int, backend: str, local_rank: int = 0) -> None:
         self.rank, self.size, self._local_rank = rank, size, local_rank
-        with _heard():
+        with _connection_errors():
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
         self._failures = dist.PrefixStore("ocssl", store)  # type: ignore[attr-defined]
 
     def device(self, name: str) -> str:
         return f"cuda:{self._local_rank}" if name == "cuda" else name
 
-    def require(self, settings: LearnerSettings, terms: Iterable[str]) -> None:
-        super().require(settings, terms)
-        memory, schedule = settings.memory, settings.schedule
-        named = [("memory.keep", memory.keep, KEEPS), ("memory.draw", memory.draw, DRAWS)] if memory.capacity else []
-        named += [("objective", settings.objective.name, OBJECTIVES), *(("term", name, TERMS) for name in terms)]
-        for kind, name, able in named:
-            if name not in able:
+    def require(self, settings: LearnerSettings, parts: Iterable[tuple[str, Registry[Any], str]]) -> None:
+        super().require(settings, parts)
+        for kind, registry, name in parts:
+            if not registry[name].shardable:
+                able = [other for other in registry if registry[other].shardable]
                 raise SettingError(
                     f"{kind} {name!r} needs the whole batch or memory in one place: it does not run on {self.size} "
                     f"ranks, where {kind} can be {' or '.join(able)}."
                 )
-        for setting, on in (("schedule.mix", schedule.mix), ("compute.compile", settings.compute.compile)):
+        for setting, on in (("schedule.mix", settings.schedule.mix), ("compute.compile", settings.compute.compile)):
             if on:
                 raise SettingError(f"{setting} does not work on {self.size} ranks; leave it out.")
 
@@ -163,13 +160,13 @@ class Together(Ranks):
 
     def largest(self, n: int) -> int:
         found = torch.tensor(n)
-        with _heard():
+        with _connection_errors():
             dist.all_reduce(found, dist.ReduceOp.MAX)
         return int(found)
 
     def sum(self, tensor: Tensor) -> Tensor:
         found = tensor.detach().clone(memory_format=torch.contiguous_format)
-        with _heard():
+        with _connection_errors():
             dist.all_reduce(found)
         return found
 
@@ -195,15 +192,15 @@ class Together(Ranks):
     @contextmanager
     def in_turn(self) -> Iterator[None]:
         if not self.first:
-            self.wait()
+            self.barrier()
         yield
         if self.first:
-            self.wait()
+            self.barrier()
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         self.total(0)
 
-    def speaks(self) -> bool:
+    def first_to_fail(self) -> bool:
         try:
             return bool(self._failures.add("failures", 1) == 1)
         except RuntimeError:  # the rank that kept count has ended, and had its say
@@ -212,54 +209,53 @@ class Together(Ranks):
     def _all(self, tensor: Tensor) -> list[Tensor]:
         """A tensor that is as large on every rank, of all ranks."""
         found = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self.size)]
-        with _heard():
+        with _connection_errors():
             dist.all_gather(found, tensor.contiguous())
         return found
 
 
 @contextmanager
-def _heard() -> Iterator[None]:
-    """Turn what torch says of a broken connection into one sentence."""
+def _connection_errors() -> Iterator[None]:
+    """Turn torch's error about a broken connection into one sentence."""
     try:
         yield
     except RuntimeError as error:
         reason = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0].partition("\n")[0]
         raise RankLost(
-            f"another rank has ended, and this one cannot go on without it ({reason}); the run can be resumed with as "
-            "many ranks."
+            f"another rank has ended, and this one cannot continue without it ({reason}); resume the run with as many "
+            "ranks."
         ) from None
 
 
 def command(ranks: int) -> str:
-    """How a command of so many ranks begins."""
+    """How a command for this number of ranks begins."""
     return "ocssl" if ranks == 1 else f"torchrun --nproc-per-node {ranks} -m ocssl"
 
 
 def other_ranks(what: str, wanted: int, here: int) -> str:
     """The sentence for a number of ranks that is not the one wanted."""
     start = "as one process, without torchrun" if wanted == 1 else f"with: {command(wanted)}"
-    return f"{what} is of {wanted} {'rank' if wanted == 1 else 'ranks'}, and here {_are(here)}; start it {start}."
-
-
-def _are(n: int) -> str:
-    return "is 1" if n == 1 else f"are {n}"
+    ranks, are = ("rank" if wanted == 1 else "ranks"), ("is" if here == 1 else "are")
+    return f"{what} is of {wanted} {ranks}, and here {are} {here}; start it {start}."
 
 
 @contextmanager
 def joined(device: str) -> Iterator[Ranks]:
     """The ranks that torchrun started, by the environment that it sets; without it this process is alone."""
-    told: dict[str, Any] = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
-    if None in told.values() or told["WORLD_SIZE"] == "1":
+    needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if any(name not in os.environ for name in needed) or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
         return
     local = int(os.environ.get("LOCAL_RANK", "0"))
     if device == "cuda":
         if local >= torch.cuda.device_count():
-            raise SettingError(f"rank {told['RANK']} finds no GPU number {local} here; start at most one rank a GPU.")
+            raise SettingError(
+                f"rank {os.environ['RANK']} finds no GPU number {local} here; start at most one rank per GPU."
+            )
         torch.cuda.set_device(local)
-    with _heard():
+    with _connection_errors():
         store, rank, size = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
-    ranks = Together(store, rank, size, "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", local)
+    ranks = DistributedRanks(store, rank, size, "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", local)
     try:
         yield ranks
     finally:

@@ -23,8 +23,7 @@ class Shard(Memory):
     """
 
     def __init__(self, memory: Memory, ranks: Ranks, capacity: int) -> None:
-        parts = (memory.store, memory.keep_rule, memory.draw_rule, memory.generator)
-        super().__init__(*parts, memory.ema, memory.unit_vectors)
+        super().__init__(**vars(memory))
         self.ranks = ranks
         self.capacity = capacity  # of all shards together
 
@@ -37,7 +36,7 @@ class Shard(Memory):
         chosen = offered[lowest(-values.double(), born, min(k, len(born)))]  # REFUSED stands for another rank's slot
         return [ranks.sum(self._rows(name, chosen)) for name in names]
 
-    def whole(self) -> Memory:
+    def gathered(self) -> Memory:
         """On the first rank the memory of all shards, shard by shard; on others this one."""
         own = {name: self._arrivals() if name == "born" else self.store[name] for name in self.store}
         columns = {name: self.ranks.gather(column) for name, column in own.items()}
@@ -47,9 +46,7 @@ class Shard(Memory):
         lengths = {name: c.shape[1] if c.ndim > 1 else 0 for name, c in own.items() if name not in USUAL}
         store = Store(self.capacity, tuple(own["image"].shape[1:]), lengths, own["id"].device)
         store.load(columns)
-        memory = Memory(store, self.keep_rule, self.draw_rule, self.generator, self.ema, self.unit_vectors)
-        memory.seen = seen
-        return memory
+        return Memory(store, self.keep_rule, self.draw_rule, self.generator, self.ema, self.unit_vectors, seen)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take this rank's part of a whole memory's state."""

@@ -4,50 +4,74 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from ocssl._core.random import generator_for, initialise, quietly
+from ocssl._core.random import generator_for, initialise
 from ocssl._core.registry import Registry
 from ocssl._distributed.ranks import ALONE, Ranks
 from ocssl._distributed.shards import Shard
+from ocssl._training.guard import Guard
+from ocssl._training.optimizer import OPTIMIZERS, Optimizer
 from ocssl.encoders import ENCODERS, feature_dimension
 from ocssl.errors import SettingError, unknown
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective
-from ocssl.settings import LearnerSettings, ObjectiveSettings
+from ocssl.settings import PART_SECTIONS, LearnerSettings
 from ocssl.terms import TERMS, Term
 
+REGISTRIES: dict[str, Registry[Any]] = {"encoder": ENCODERS, "objective": OBJECTIVES, "optimizer": OPTIMIZERS}
 STATISTICS = {"loss", "angle", "feature", "projected"}  # columns that come from a sample's own rows
 
 
 def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The settings table with the options of all its parts written out, so that a record of it says everything."""
-    objective, memory = dict(tree["objective"]), tree["memory"]
+    memory = tree["memory"]
     rules: dict[str, Registry[Any]] = {memory["keep"]: KEEPS, memory["draw"]: DRAWS}
     options = {name: registry.complete(name, memory["rules"].get(name)) for name, registry in rules.items()}
     return {
         **tree,
-        "objective": {**objective, **OBJECTIVES.complete(objective["name"], _others(objective))},
+        **{section: _complete_section(section, tree[section]) for section in REGISTRIES},
         "terms": {name: TERMS.complete(name, given) for name, given in tree["terms"].items()},
         "memory": {**memory, "rules": {**memory["rules"], **{name: o for name, o in options.items() if o}}},
     }
 
 
-def _others(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if key not in ObjectiveSettings.model_fields}
+def _complete_section(section: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    registry, name, options = REGISTRIES[section], table["name"], options_of(section, table)
+    registry.check(name, options)
+    return {**table, **registry.complete(name, options)}
+
+
+def options_of(section: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the part that a section names; a key that is none is a SettingError with the nearest right one."""
+    model, registry = PART_SECTIONS[section], REGISTRIES[section]
+    options = {key: value for key, value in table.items() if key not in model.model_fields}
+    for key in options:
+        if key not in (known := registry.options(table["name"])):
+            names = [*model.model_fields, *known]
+            raise unknown("setting", f"{section}.{key}", [f"{section}.{name}" for name in names])
+    return options
+
+
+def named_parts(settings: LearnerSettings, terms: Iterable[str]) -> list[tuple[str, Registry[Any], str]]:
+    """Parts that see batches or the memory: the setting that names each, its registry and its name."""
+    memory = settings.memory
+    parts: list[tuple[str, Registry[Any], str]] = [("objective", OBJECTIVES, settings.objective.name)]
+    if memory.capacity:
+        parts = [("memory.keep", KEEPS, memory.keep), ("memory.draw", DRAWS, memory.draw), *parts]
+    return parts + [("term", TERMS, name) for name in terms]
 
 
 def require_known(settings: LearnerSettings) -> None:
-    """That every part which the settings name is registered."""
-    memory = settings.memory
-    named: list[tuple[Registry[Any], str]] = [(KEEPS, memory.keep), (DRAWS, memory.draw)]
-    named += [(OBJECTIVES, settings.objective.name), *((TERMS, name) for name in settings.terms)]
+    """Check that every part which the settings name is registered."""
+    named: list[tuple[Registry[Any], str]] = [(KEEPS, settings.memory.keep), (DRAWS, settings.memory.draw)]
+    named += [(registry, getattr(settings, section).name) for section, registry in REGISTRIES.items()]
     try:
-        for registry, name in named:
+        for registry, name in [*named, *((TERMS, term) for term in settings.terms)]:
             registry[name]
     except SettingError as error:
         raise SettingError(f"{str(error).removesuffix('.')}; a part of your own is named with --parts.") from None
@@ -69,7 +93,7 @@ def usable_device(name: str | torch.device) -> torch.device:
 def build_terms(settings: LearnerSettings, objective: Objective, seed: int) -> dict[str, Term]:
     """The terms that a recipe names, by name; weight 0 turns one off."""
     terms: dict[str, Term] = {}
-    with quietly():
+    with torch.random.fork_rng(devices=[]):  # layers draw throw-away weights
         for name, options in settings.terms.items():
             term = TERMS.build(name, options, objective)
             if term.weight > 0:
@@ -77,12 +101,12 @@ def build_terms(settings: LearnerSettings, objective: Objective, seed: int) -> d
                 term.begin(objective)
                 terms[name] = term
     for name, term in terms.items():
-        _require_what_a_term_needs(name, term, objective, settings)
-    if not _has_losses(objective, settings) and not any(term.whole for term in terms.values()):
-        able = " or ".join(name for name in TERMS if TERMS[name].whole)
+        _check_term(name, term, objective, settings)
+    if not _has_losses(objective, settings) and not any(term.replaces_objective for term in terms.values()):
+        able = " or ".join(name for name in TERMS if TERMS[name].replaces_objective)
         raise SettingError(
             f"objective {settings.objective.name!r} of weight {settings.objective.weight:g} trains nothing: it takes a "
-            f"term that is a whole loss ({able})."
+            f"term that replaces it ({able})."
         )
     return terms
 
@@ -92,12 +116,12 @@ def _has_losses(objective: Objective, settings: LearnerSettings) -> bool:
     return objective.per_sample != "none" and settings.objective.weight > 0
 
 
-def _require_what_a_term_needs(name: str, term: Term, objective: Objective, settings: LearnerSettings) -> None:
+def _check_term(name: str, term: Term, objective: Objective, settings: LearnerSettings) -> None:
+    """Raise where these settings lack what a term needs."""
     schedule = settings.schedule
     if term.boundaries and not schedule.boundaries:
         raise SettingError(
-            f"term {name!r} must be told where an experience ends: set schedule.boundaries=true, "
-            "if the setting that you study allows it."
+            f"term {name!r} must know where an experience ends: set schedule.boundaries=true if your setting allows it."
         )
     if term.pairs and objective.views != 2:
         raise SettingError(
@@ -106,32 +130,25 @@ def _require_what_a_term_needs(name: str, term: Term, objective: Objective, sett
     if "stream" in term.rows and schedule.stream_in == "none":
         raise SettingError(f"term {name!r} learns from stream samples: schedule.stream_in must not be none.")
     if "replay" in term.rows and (not settings.memory.capacity or schedule.stream_batch >= schedule.batch):
-        raise SettingError(
-            f"term {name!r} learns from replayed samples: memory.capacity must be above 0, "
-            "and schedule.stream_batch below schedule.batch."
-        )
+        wanted = "memory.capacity must be above 0, and schedule.stream_batch below schedule.batch"
+        raise SettingError(f"term {name!r} learns from replayed samples: {wanted}.")
     if "replay" in term.rows and schedule.mix:
-        raise SettingError(
-            f"term {name!r} learns from replayed samples, which have no rows of their own with schedule.mix."
-        )
+        raise SettingError(f"term {name!r} learns from replayed samples, which have no rows left with schedule.mix.")
 
 
 def build_objective(
     settings: LearnerSettings, image_size: int, encoder: nn.Module | None, generator: torch.Generator
 ) -> Objective:
     """The objective around its encoder; an encoder that is handed in keeps its weights."""
-    with quietly():
+    encoder_options = options_of("encoder", settings.encoder.model_dump())
+    chosen = settings.objective
+    options = options_of("objective", chosen.model_dump())
+    with torch.random.fork_rng(devices=[]):  # layers draw throw-away weights
         if encoder is None:
-            choice = settings.encoder
-            encoder = ENCODERS.build(choice.name, {"width": choice.width, "stem": choice.stem}, image_size)
+            encoder = ENCODERS.build(settings.encoder.name, encoder_options, image_size)
             initialise(encoder, generator)
         dimension = feature_dimension(encoder, image_size)
-        chosen = settings.objective
-        known = [*ObjectiveSettings.model_fields, *OBJECTIVES.options(chosen.name)]
-        for key in chosen.model_extra or {}:
-            if key not in known:
-                raise unknown("setting", f"objective.{key}", [f"objective.{name}" for name in known])
-        objective = OBJECTIVES.build(chosen.name, chosen.model_extra, encoder, dimension, chosen.projection)
+        objective = OBJECTIVES.build(chosen.name, options, encoder, dimension, chosen.projection)
     for name, head in objective.named_children():
         if name != "encoder":
             initialise(head, generator)
@@ -139,6 +156,12 @@ def build_objective(
     if settings.compute.precision == "bfloat16":
         objective.precision = torch.bfloat16
     return objective
+
+
+def build_optimizer(settings: LearnerSettings, parameters: Mapping[str, nn.Parameter], guard: Guard) -> Optimizer:
+    """The optimizer of named parameters."""
+    chosen = settings.optimizer
+    return OPTIMIZERS.build(chosen.name, options_of("optimizer", chosen.model_dump()), parameters, chosen, guard)
 
 
 def can_compile(device: torch.device) -> bool:
@@ -159,7 +182,7 @@ def build_memory(
     image_size: int,
     objective: Objective,
     terms: Mapping[str, Term],
-    generator: torch.Generator,
+    seed: int,
     device: torch.device,
     ranks: Ranks = ALONE,
 ) -> Memory:
@@ -182,21 +205,19 @@ def build_memory(
         _require_statistics(settings, objective, asking + ranking, needs)
         if draw.weighs() and objective.per_sample != "exact":
             raise SettingError(
-                f"memory.draw {chosen.draw!r} weighs the loss of each sample, and objective "
-                f"{settings.objective.name!r} trains one number for the whole batch; turn the weights off in "
-                f"memory.rules.{chosen.draw}."
+                f"memory.draw {chosen.draw!r} weighs the loss of each sample; objective {settings.objective.name!r} "
+                f"trains one number for the whole batch; turn the weights off in memory.rules.{chosen.draw}."
             )
-    vectors = {
-        "feature": objective.dimension if chosen.space == "encoder" else objective.projection,
-        "projected": objective.projection,
-    }
+    space = objective.dimension if chosen.space == "encoder" else objective.projection
+    vectors = {"feature": space, "projected": objective.projection}
     columns = {name: length for name, length in vectors.items() if any(name in names for names in needs.values())}
     capacity = ranks.share(chosen.capacity)
     columns |= keep.columns(capacity)
     try:
         store = Store(capacity, (3, image_size, image_size), columns, device)
     except (RuntimeError, MemoryError):
-        raise SettingError(f"memory.capacity is {chosen.capacity}: this machine cannot hold so many slots.") from None
+        raise SettingError(f"memory.capacity is {chosen.capacity}: this machine cannot hold that many slots.") from None
+    generator = generator_for(seed, ranks.named("memory"))
     memory = Memory(store, keep, draw, generator, ema=chosen.ema, unit_vectors=chosen.mean == "unit")
     return memory if ranks.size == 1 else Shard(memory, ranks, chosen.capacity)
 
@@ -207,11 +228,8 @@ def _require_statistics(
     name = settings.objective.name
     if ranking and not _has_losses(objective, settings):
         raise SettingError(
-            f"{ranking[0]} goes by the loss of each sample, and objective {name!r} has none that is trained; choose "
-            "another of either."
+            f"{ranking[0]} goes by the loss of each sample; objective {name!r} trains none: change one of them."
         )
     measuring = [part for part, columns in needs.items() if columns & STATISTICS]
     if measuring and settings.schedule.mix:
-        raise SettingError(
-            f"{measuring[0]} goes by what was measured on single samples, and schedule.mix trains on mixtures only."
-        )
+        raise SettingError(f"{measuring[0]} goes by single samples, and schedule.mix trains on mixtures only.")

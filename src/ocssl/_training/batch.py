@@ -1,23 +1,77 @@
-"""How stream and replayed rows become one batch: side by side, or mixed as in LUMP."""
+"""Batches: the images that callers hand in, checked, and stream and replayed rows side by side or mixed (LUMP)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from ocssl.errors import DataError
 from ocssl.memory import Replay
 from ocssl.settings import ScheduleSettings
 
 
+def as_images(given: Any, size: int) -> Tensor:
+    """uint8 [b, 3, size, size] from numpy or torch, channels first or last; an error says what was given instead."""
+    wanted = f"uint8 images [b, 3, {size}, {size}] or [b, {size}, {size}, 3]"
+    if not isinstance(given, np.ndarray | Tensor):
+        raise DataError(f"wanted {wanted} as a numpy array or torch tensor, got {type(given).__name__}.")
+    if np.ma.isMaskedArray(given):
+        raise DataError(f"wanted {wanted}, got a masked array; fill its gaps first.")
+    if isinstance(given, Tensor) and (given.is_meta or given.layout != torch.strided):
+        raise DataError(f"wanted {wanted}, got a {given.device.type} tensor of layout {given.layout}.")
+    if given.dtype not in (np.uint8, torch.uint8):
+        kind = str(given.dtype).removeprefix("torch.")
+        floats = np.asarray(given) if kind in ("float16", "float32", "float64") else np.zeros(0)
+        nan = " with NaN" if np.isnan(floats).any() else ""
+        raise DataError(f"wanted {wanted}, got {kind} {list(given.shape)}{nan}.")
+    images = given if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
+    shape = tuple(images.shape)
+    if len(shape) == 3:
+        raise DataError(f"wanted {wanted}, got a single image {list(shape)}; pass images[None] for a batch of one.")
+    if len(shape) != 4:
+        raise DataError(f"wanted {wanted}, got shape {list(shape)}.")
+    if shape[0] == 0:
+        raise DataError(f"wanted {wanted} with at least one image, got an empty batch {list(shape)}.")
+    if shape[1:] == (3, size, size):
+        return images
+    if shape[1:] == (size, size, 3):
+        return images.permute(0, 3, 1, 2)
+    colours = 3 in (shape[1], shape[3])
+    fault = f"resize the images to {size} x {size} first" if colours else "no axis with 3 colour channels"
+    raise DataError(f"wanted {wanted}, got shape {list(shape)}: {fault}.")
+
+
+def as_ids(ids: Any, count: int, first: int) -> Tensor:
+    """int64 [count]: the given ids, or arrival numbers from `first` where none are given."""
+    if ids is None:
+        return torch.arange(first, first + count)
+    if np.ma.isMaskedArray(ids):
+        raise DataError(f"wanted {count} integer ids, one an image, got a masked array; fill its gaps first.")
+    try:
+        given = torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError(f"wanted {count} integer ids, one an image, got {ids!r:.80}.") from None
+    if given.shape != (count,) or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise DataError(f"wanted {count} integer ids, one an image, got {given.dtype} {list(given.shape)}.")
+    found = given.to("cpu", torch.int64)
+    if given.dtype == torch.uint64 and bool((found < 0).any()):
+        raise DataError("ids are int64: one of those given is larger than 9223372036854775807.")
+    return found
+
+
+@dataclass(eq=False)
 class Join:
     """Stream and replayed rows side by side, or, with `schedule.mix`, each stream row mixed with a replayed one."""
 
-    def __init__(self, schedule: ScheduleSettings, generator: torch.Generator) -> None:
-        self.schedule = schedule
-        self.generator = generator
+    schedule: ScheduleSettings
+    generator: torch.Generator
 
     def wanted(self, fresh: int, stored: int) -> int:
-        """How many samples to draw beside so many stream rows from a memory of that size."""
+        """How many samples to draw beside `fresh` stream rows from a memory that holds `stored`."""
         if self.schedule.mix:
             return fresh if stored >= fresh else 0
         wanted = self.schedule.batch - fresh

@@ -1,9 +1,8 @@
-"""Speed and scale on this machine, as ratios: what `ocssl bench` runs.
+"""Speed and scale on this machine, as ratios: what `ocssl bench` runs, part by part.
 
-A part is a module of this package with a function `rows(effort)` that yields rows as they are measured.
+Beside each part stands the naive code that it is compared with.
 """
 
-from ocssl.bench.rows import Bar, Effort, Row
-from ocssl.bench.timing import Spread, interleaved, ratio, spread
+from ocssl.bench.timing import Bar, Effort, Row, Spread, interleaved, ratio, spread
 
 __all__ = ["Bar", "Effort", "Row", "Spread", "interleaved", "ratio", "spread"]

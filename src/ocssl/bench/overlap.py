@@ -7,27 +7,24 @@ blocks of 1,024 rows into memory made before; Overlap is symmetric and needs hal
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ocssl.bench.peers.overlap import arccos_per_pair
-from ocssl.bench.rows import Bar, Effort, Row
-from ocssl.bench.timing import Times, Work, exactly, interleaved, ratio, spread
+from ocssl._core.angles import unit
+from ocssl.bench import timing
+from ocssl.bench.timing import Bar, Effort, Row, Times, Workload, interleaved, ratio, spread
 from ocssl.errors import OcsslError
 from ocssl.evaluate import deviation, overlap_count, overlap_count_from
 
 FEATURE, VIEWS, BLOCK = 512, 20, 1024
 PRODUCTS = 1.5  # how many times the bare product Overlap of 20,000 may take
 ROUNDED = 1e-5  # share of pairs that float32 may decide otherwise
-STATUS = Path("/proc/self/status")
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def overlap_rows(effort: Effort) -> Iterator[Row]:
     yield from beside_product(1000, FEATURE, effort.rounds(40, 10))
     yield from beside_arccos(5000, FEATURE, effort.rounds(8, 2))
     yield from alone(20_000, FEATURE, effort.rounds(3, 1), effort.threads, bar=Bar(PRODUCTS))
@@ -39,61 +36,49 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 def beside_product(n: int, d: int, rounds: int) -> Iterator[Row]:
     """Overlap from mean features and angles, as the memory stores them."""
-    yield from told(n, d, interleaved(works(*samples(n, d)), rounds))
+    yield from product_rows(n, d, interleaved(workloads(*samples(n, d)), rounds))
 
 
 def beside_arccos(n: int, d: int, rounds: int) -> Iterator[Row]:
     """The same, and beside the matrix of all angles."""
     means, angles = samples(n, d)
     if abs(overlap_count_from(means, angles) - arccos_per_pair(means, angles)) > ROUNDED:
-        raise OcsslError("Overlap and its plain form do not count the same pairs.")
-    all_three: dict[str, Work] = {**works(means, angles), "arccos": lambda: arccos_per_pair(means, angles)}
+        raise OcsslError("Overlap and its formula, pair by pair, do not count the same pairs.")
+    all_three: dict[str, Workload] = {**workloads(means, angles), "arccos": lambda: arccos_per_pair(means, angles)}
     times = interleaved(all_three, rounds, warmup=0)
-    yield from told(n, d, times)
+    yield from product_rows(n, d, times)
     name = f"Overlap of {n:,}, faster than an arccos per pair"
     yield Row("overlap", name, ratio(times, "arccos", "overlap"), "x", faster=True, note=f"{n:,} x {d}")
 
 
 def alone(n: int, d: int, rounds: int, threads: int, every: int = 1, bar: Bar | None = None) -> Iterator[Row]:
-    """The same in a process of its own, and how far its memory grew beside the means."""
-    call = f"from ocssl.bench.overlap import tell; tell({n}, {d}, {rounds}, {threads}, {every})"
-    child = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=False)
-    if child.returncode:
-        why = (child.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise OcsslError(f"the process that measures Overlap of {n:,} samples ended with {child.returncode}: {why}.")
-    answer = json.loads(child.stdout)
-    yield from told(n, d, answer["times"], every, bar)
+    """The same in another process, and how far its memory grew beside the means."""
+    answer = timing.in_process(measure_alone, n, d, rounds, threads, every)
+    yield from product_rows(n, d, answer["times"], every, bar)
     if answer["beside"] is not None:
         note = f"{n:,} x {d}; the means take {n * d * 4 / 2**20:.0f} MB"
-        yield Row("overlap", f"Overlap of {n:,}, memory beside the means", exactly(answer["beside"]), "MB", note=note)
+        yield Row(
+            "overlap", f"Overlap of {n:,}, memory beside the means", timing.exact(answer["beside"]), "MB", note=note
+        )
 
 
-def tell(n: int, d: int, rounds: int, threads: int, every: int) -> None:
+def measure_alone(n: int, d: int, rounds: int, threads: int, every: int) -> None:
     """Times of Overlap and the product, and the growth of this process in MB, as JSON on standard output."""
     torch.set_num_threads(threads)
-    both = works(*samples(n, d), every)
-    before = resident("VmRSS")
+    both = workloads(*samples(n, d), every)
+    before = timing.resident_mb()
     times = interleaved(both, rounds, warmup=0)
-    peak = resident("VmHWM")
+    peak = timing.resident_mb("VmHWM")
     json.dump({"times": times, "beside": None if before is None or peak is None else peak - before}, sys.stdout)
 
 
-def resident(field: str) -> float | None:
-    """What Linux says of this process's memory, in MB: now (VmRSS) or at most (VmHWM). None elsewhere.
-
-    The peak that getrusage tells is no use here: a new process inherits that of the one that started it.
-    """
-    lines = STATUS.read_text().splitlines() if STATUS.exists() else []
-    return next((int(line.split()[1]) / 2**10 for line in lines if line.startswith(f"{field}:")), None)
-
-
-def told(n: int, d: int, times: Times, every: int = 1, bar: Bar | None = None) -> Iterator[Row]:
-    """The ratio to the whole product, of which only every so many blocks of rows were computed."""
+def product_rows(n: int, d: int, times: Times, every: int = 1, bar: Bar | None = None) -> Iterator[Row]:
+    """The ratio to the whole product, of which only every `every`-th block of rows was computed."""
     computed = sum(min(BLOCK, n - start) for start in range(0, n, every * BLOCK))
     figure = ratio({**times, "product": [s * n / computed for s in times["product"]]}, "overlap", "product")
     note = f"{n:,} x {d}" + (f"; the product from that of {computed:,} rows with all" if every > 1 else "")
     yield Row("overlap", f"Overlap of {n:,} / matrix product", figure, "x", bar, note=note)
-    yield Row("overlap", f"Overlap of {n:,}", spread([1e3 * s for s in times["overlap"]]), "ms", note=f"{n:,} x {d}")
+    yield Row("overlap", f"Overlap of {n:,}", spread(times["overlap"], 1e3), "ms", note=f"{n:,} x {d}")
 
 
 def of_views(n: int, v: int, d: int, rounds: int) -> Iterator[Row]:
@@ -109,7 +94,7 @@ def beside_reading(n: int, v: int, d: int, rounds: int) -> Iterator[Row]:
     """Deviation, which has to read all views once."""
     views = around_centres(n, v, d)
     room = torch.empty_like(views)
-    plain: dict[str, Work] = {
+    plain: dict[str, Workload] = {
         "deviation": lambda: deviation(views),
         "reading once": views.sum,
         "copying": lambda: room.copy_(views),
@@ -120,12 +105,12 @@ def beside_reading(n: int, v: int, d: int, rounds: int) -> Iterator[Row]:
         yield Row("overlap", f"Deviation of {n:,} / {other}", figure, "x", note=f"{n:,} x {v} x {d}")
 
 
-def works(means: Tensor, angles: Tensor, every: int = 1) -> dict[str, Work]:
+def workloads(means: Tensor, angles: Tensor, every: int = 1) -> dict[str, Workload]:
     return {"overlap": lambda: overlap_count_from(means, angles), "product": lambda: product(means, every)}
 
 
 def product(features: Tensor, every: int = 1) -> None:
-    """The bare product of features [n, d] with themselves in blocks; of every so many blocks of rows only."""
+    """The bare product of features [n, d] with themselves in blocks; only every `every`-th block of rows."""
     room = torch.empty(BLOCK * BLOCK)
     for a in features.split(BLOCK)[::every]:
         for b in features.split(BLOCK):
@@ -143,3 +128,14 @@ def around_centres(n: int, v: int, d: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     views = torch.empty(n, v, d).normal_(generator=generator)
     return views.add_(torch.randn(n, 1, d, generator=generator))
+
+
+def arccos_per_pair(means: Tensor, angles: Tensor) -> float:
+    """Overlap by its formula: share of ordered pairs i != j with theta_i + theta_j - angle(mean i, mean j) > 0.
+
+    In the precision of its input: in float32 pairs that nearly touch may be decided by rounding.
+    """
+    rows = unit(means)
+    between = torch.arccos((rows @ rows.T).clamp(-1, 1))  # [n, n]
+    hits = angles[:, None] + angles - between > 0
+    return float(hits.fill_diagonal_(False).sum()) / (len(means) * (len(means) - 1))

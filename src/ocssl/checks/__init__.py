@@ -3,14 +3,13 @@
 >>> from ocssl.checks import check_keep
 >>> check_keep("fifo")
 
-A part is given as a registered name, a class, or any function that makes one. Every part is made anew several times,
-because a learner that is loaded from disk makes its parts anew too: what a rule needs to remember belongs in the store,
-what an objective or a term does in its `state_dict`.
+A part is given as a registered name, a class, or any function that makes one. Every check makes it several times, as a
+learner that is loaded from disk makes new parts too: what a rule needs to remember belongs in the store, what an
+objective or a term remembers in its `state_dict`.
 """
 
-from ocssl.checks.contract import ContractError
-from ocssl.checks.memory import check_draw, check_keep
+from ocssl.checks.contract import ContractError, check_stream
 from ocssl.checks.networks import check_objective, check_term
-from ocssl.checks.streams import check_stream
+from ocssl.checks.rules import check_draw, check_keep
 
 __all__ = ["ContractError", "check_draw", "check_keep", "check_objective", "check_stream", "check_term"]

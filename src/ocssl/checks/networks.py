@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ocssl._core.random import single_sample
 from ocssl.checks.contract import global_randomness_untouched, maker, require
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective, Output
-from ocssl.objectives.statistics import Measure
+from ocssl.objectives.sample_statistics import MeasureSamples
 from ocssl.settings import MemorySettings
 from ocssl.terms import TERMS, Penalty, Step, Term
 
 FEATURES, PROJECTION = 8, 12
 
 
-class _TinyEncoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(48, FEATURES, bias=False), nn.ReLU())
-
-    def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.layers(x)
-        return features
-
-
-def _made(make: Callable[[], Any]) -> Any:
-    """The part with the same weights every time."""
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Parts that are made here have the same weights every time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return make()
+        yield
+
+
+def _objective(part: Any) -> Objective:
+    """An objective around a tiny encoder."""
+    with _seeded():
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(48, FEATURES, bias=False), nn.ReLU())
+        objective = maker(part, OBJECTIVES, encoder, FEATURES, PROJECTION)()
+    objective.begin()
+    return objective
 
 
 def check_objective(part: Any) -> None:
     """A finite loss a sample that follows the samples' order, gradients into the encoder, an exact state round trip."""
     generator = torch.Generator().manual_seed(9)
-
-    def make() -> Objective:
-        objective: Objective = _made(lambda: maker(part, OBJECTIVES, _TinyEncoder(), FEATURES, PROJECTION)())
-        objective.begin()
-        return objective
-
     for batch in (2, 5, 16):
-        objective = make()
+        objective = _objective(part)
         v = objective.views
         views = torch.randn(v, batch, 3, 4, 4, generator=generator)
         kept = views.clone()
@@ -58,52 +53,41 @@ def check_objective(part: Any) -> None:
         require(shape == [v, batch, FEATURES], f"features must be [{v}, {batch}, {FEATURES}], not {shape}")
         require(out.projected.shape[:2] == (v, batch), f"projected must be [{v}, {batch}, P]")
         require(out.projected.shape[2:] == (objective.projection,), "projected must be as wide as `projection` says")
-        require(bool(torch.isfinite(out.loss).all()), "the loss is not finite")
+        require(out.loss.isfinite().all(), "the loss is not finite")
         require(torch.equal(views, kept), "the objective changes its input")
         _check_gradients(objective, out)
     order = torch.randperm(16, generator=generator)
-    straight, permuted = make()(views).loss, make()(views[:, order]).loss
-    require(
-        torch.allclose(straight[order], permuted, atol=1e-5),
-        "the loss of a sample depends on its place in the batch: values are not one a sample",
-    )
-    blank = make()
+    straight, permuted = _objective(part)(views).loss, _objective(part)(views[:, order]).loss
+    same = torch.allclose(straight[order], permuted, atol=1e-5)
+    require(same, "the loss of a sample depends on its place in the batch: values are not one a sample")
+    blank = _objective(part)
     _check_gradients(blank, blank(torch.zeros(v, 4, 3, 4, 4)), reach=False)
     with single_sample(blank):
         _check_gradients(blank, blank(torch.randn(v, 1, 3, 4, 4, generator=generator)), reach=False)
-    _check_state(make, views)
+    first, second = _objective(part), _objective(part)  # a copy made of the state alone continues in the same way
+    for _ in range(3):
+        first(views)
+        _advance(first)
+    second.load_state_dict(first.state_dict())
+    for _ in range(2):
+        require(torch.equal(first(views).loss, second(views).loss), "state_dict does not hold the whole state")
+        first.after_step()
+        second.after_step()
 
 
 def _check_gradients(objective: Objective, out: Output, reach: bool = True) -> None:
     total = out.total(torch.ones_like(out.loss))
-    require(total.ndim == 0 and bool(torch.isfinite(total)), "what is trained must be one finite number")
+    require(total.ndim == 0 and total.isfinite(), "what is trained must be one finite number")
     if objective.per_sample == "none":
         return
     total.backward()
-    gradients = [p.grad for p in objective.encoder.parameters()]
-    reached = any(g is not None and bool(g.abs().sum() > 0) for g in gradients)
-    require(reached or not reach, "no gradient reaches the encoder")
+    require(_has_gradient(objective.encoder) or not reach, "no gradient reaches the encoder")
     for name, parameter in objective.named_parameters():
-        finite = parameter.grad is None or bool(torch.isfinite(parameter.grad).all())
-        require(finite, f"the gradient of {name} is not finite")
+        require(parameter.grad is None or parameter.grad.isfinite().all(), f"the gradient of {name} is not finite")
 
 
-def _check_state(make: Callable[[], Objective], views: Tensor) -> None:
-    """Some steps, then a copy made of the state alone goes on in the same way."""
-    first, second = make(), make()
-    for _ in range(3):
-        first(views)
-        with torch.no_grad():
-            for parameter in first.parameters():
-                if parameter.requires_grad:
-                    parameter.mul_(0.9)
-        first.after_step()
-    second.load_state_dict(first.state_dict())
-    for _ in range(2):
-        same = torch.equal(first(views).loss, second(views).loss)
-        require(same, "state_dict does not hold the whole state")
-        first.after_step()
-        second.after_step()
+def _has_gradient(network: nn.Module) -> bool:
+    return any(p.grad is not None and bool(p.grad.any()) for p in network.parameters())
 
 
 def check_term(part: Any, objective: str = "simsiam") -> None:
@@ -111,9 +95,9 @@ def check_term(part: Any, objective: str = "simsiam") -> None:
     generator = torch.Generator().manual_seed(11)
 
     def make() -> tuple[Objective, Term]:
-        network = _made(lambda: OBJECTIVES.build(objective, None, _TinyEncoder(), FEATURES, PROJECTION))
-        network.begin()
-        term: Term = _made(lambda: maker(part, TERMS, network)())
+        network = _objective(objective)
+        with _seeded():
+            term = maker(part, TERMS, network)()
         term.begin(network)
         return network, term
 
@@ -123,7 +107,7 @@ def check_term(part: Any, objective: str = "simsiam") -> None:
         require(term.weight > 0, "the default weight turns the term off")
         memory = _filled(stored, term.needs, generator)
         for number in range(4):
-            step = _step(network, memory, number % 2, fresh, replayed, generator, blank=number == 3)
+            step = _step(network, memory, number % 2, (fresh, replayed), generator, scale=int(number < 3))
             penalty = _penalty(term, step)
             met |= _reaches(penalty, network, term)
             shown.add(frozenset(penalty.signals))
@@ -145,7 +129,7 @@ def _penalty(term: Term, step: Step) -> Penalty:
             require(False, f"the term reads column {error} of the memory, which it does not name in `needs`")
     require(isinstance(penalty, Penalty), f"forward must return Penalty, not {type(penalty).__name__}")
     require(penalty.loss.ndim == 0, f"the loss must be one number, not {list(penalty.loss.shape)}")
-    require(bool(torch.isfinite(penalty.loss)), "the loss is not finite")
+    require(penalty.loss.isfinite(), "the loss is not finite")
     detached = not any(signal.requires_grad for signal in penalty.signals.values())
     require(detached, "a signal carries the graph of the step along: detach it")
     require(all(torch.equal(store[n], before[n]) for n in store), "the term writes to the memory")
@@ -156,18 +140,16 @@ def _penalty(term: Term, step: Step) -> Penalty:
 def _reaches(penalty: Penalty, network: Objective, term: Term) -> bool:
     if not penalty.loss.requires_grad:
         return False
-    encoder = term.evaluated() or network.encoder
     weights = [*network.parameters(), *term.parameters()]
     for parameter in weights:
         parameter.grad = None
     penalty.loss.backward()
-    finite = all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in weights)
-    require(finite, "a gradient is not finite")
-    return any(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in encoder.parameters())
+    require(all(p.grad is None or bool(p.grad.isfinite().all()) for p in weights), "a gradient is not finite")
+    return _has_gradient(term.evaluated() or network.encoder)
 
 
 def _advance(network: Objective, *terms: Term) -> None:
-    """All that is trained changes, as by an optimizer step, and the terms are told."""
+    """Change all that is trained, as an optimizer step would, and call `after_step`."""
     with torch.no_grad():
         for parameter in {p for module in (network, *terms) for p in module.parameters() if p.requires_grad}:
             parameter.mul_(0.9)
@@ -177,17 +159,17 @@ def _advance(network: Objective, *terms: Term) -> None:
 
 
 def _check_term_state(make: Callable[[], tuple[Objective, Term]], generator: torch.Generator) -> None:
-    """Some steps and a boundary, then a copy made of the state alone goes on in the same way."""
+    """Some steps and a boundary, then a copy made of the state alone continues in the same way."""
     (network, first), (_, second) = make(), make()
     memory = _filled(20, first.needs, generator)
     for number in range(3):
-        first(_step(network, memory, number % 2, 3, 5, generator))
+        first(_step(network, memory, number % 2, (3, 5), generator))
         _advance(network, first)
         if first.boundaries and number == 1:
             first.boundary(network)
     second.load_state_dict(first.state_dict())
     for number in (1, 0, 1):
-        step = _step(network, memory, number, 3, 5, generator)
+        step = _step(network, memory, number, (3, 5), generator)
         require(torch.equal(first(step).loss, second(step).loss), "state_dict does not hold the whole state")
         _advance(network, first, second)
 
@@ -206,19 +188,13 @@ def _filled(stored: int, needs: frozenset[str], generator: torch.Generator) -> M
 
 
 def _step(
-    network: Objective,
-    memory: Memory,
-    number: int,
-    fresh: int,
-    replayed: int,
-    generator: torch.Generator,
-    blank: bool = False,
+    network: Objective, memory: Memory, number: int, rows: tuple[int, int], generator: torch.Generator, scale: int = 1
 ) -> Step:
+    """One step of these stream and replayed rows."""
+    fresh, replayed = rows
     replay = memory.draw(replayed)
-    views = torch.randn(network.views, fresh + replayed, 3, 4, 4, generator=generator)
-    if blank:
-        views = torch.zeros_like(views)
+    views = scale * torch.randn(network.views, fresh + replayed, 3, 4, 4, generator=generator)
     with single_sample(network, alone=views.shape[1] == 1):
         out = network(views)
-    measure = Measure(MemorySettings(), network.dimension, network.projection)
+    measure = MeasureSamples(MemorySettings(), network.dimension, network.projection)
     return Step(number, fresh, views, replay, out, measure(out), network, memory)

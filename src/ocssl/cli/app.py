@@ -11,7 +11,7 @@ import cyclopts
 from cyclopts import App, CycloptsError
 
 from ocssl import __version__
-from ocssl._core.allocator import keep_freed_memory
+from ocssl._core.devices import keep_freed_memory
 from ocssl.errors import NonFiniteLoss, OcsslError, nearest
 
 if TYPE_CHECKING:
@@ -22,49 +22,89 @@ app = App(
     help="Online continual self-supervised learning: train an image encoder on a changing stream that is seen once.",
     version=__version__,
     version_flags=["--version"],
-    help_format="plaintext",  # there is no markup in it, and a renderer of markup takes long to import
+    help_format="plaintext",  # it has no markup, and a renderer of markup takes long to import
 )
 
 BAD_INPUT, FAILED = 2, 1
-WIDE = 250  # characters of a line that no screen has to show
+WIDE = 250  # characters of a line that goes to a file or pipe
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Entry point: errors that a user can act on become one sentence on stderr."""
+    _open_standard_streams()
     keep_freed_memory()
+    status = _run(words)
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        # Threads of torch.distributed may outlive its end by a moment, and abort a process that is taking itself down.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _run(words: Sequence[str] | None) -> int:
     try:
+        _require_current_folder()
         status = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        complain(_one_sentence(error))
-        sys.exit(BAD_INPUT)
+        return complain(_one_sentence(error), BAD_INPUT)
     except NonFiniteLoss as error:
-        complain(str(error))
-        sys.exit(FAILED)
+        return complain(str(error), FAILED)
     except OcsslError as error:
-        complain(str(error))
-        sys.exit(BAD_INPUT)
+        return complain(str(error), BAD_INPUT)
     except KeyboardInterrupt:
-        sys.exit(130)
+        return 130
     except BrokenPipeError:  # the reader of our output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FAILED)
-    sys.exit(status if isinstance(status, int) else 0)
+        _drop_output()
+        return FAILED
+    except OSError as error:  # such as a full disk behind standard output
+        _drop_output()
+        return complain(f"cannot read or write {error.filename or 'the output'}: {error.strerror or error}.", FAILED)
+    except MemoryError as error:
+        return complain(f"out of memory ({error}): lower encoder.width, memory.capacity or stream.image_size.", FAILED)
+    return status if isinstance(status, int) else 0
+
+
+def _open_standard_streams() -> None:
+    """Closed standard streams lead to nowhere; else the next file that is opened would take their place."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _require_current_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise OcsslError("the current folder has been removed; change to one that exists.") from None
+
+
+def _drop_output() -> None:
+    """Write nothing more, also not what is buffered when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def console(silent: bool = False) -> Console:
-    """Where commands print: what users named is no markup, and a file or pipe is as wide as its lines."""
+    """Where commands print: names of the user's are no markup, and lines to a file or pipe are not wrapped."""
     from rich.console import Console
 
     narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(quiet=silent, markup=False, highlight=False, width=None if narrow else WIDE)
 
 
-def complain(message: str) -> None:
+def complain(message: str, status: int = BAD_INPUT) -> int:
+    """Say what is wrong in one line; the exit code is handed back."""
     sys.stderr.write(f"ocssl: {message}\n")
+    return status
 
 
 def _one_sentence(error: CycloptsError) -> str:
-    """Cyclopts' own message in one line, with the nearest command where a command was misspelled."""
+    """Cyclopts' message in one line, with the nearest command if a command was misspelled."""
     if isinstance(error, cyclopts.UnknownCommandError) and error.unused_tokens:
         word = error.unused_tokens[0]
         close = nearest(word, [name for name in app if not name.startswith("-")])

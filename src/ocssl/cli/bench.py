@@ -22,10 +22,10 @@ def bench(
     output: Output = None,
     compare: Path | None = None,
 ) -> int:
-    """Speed and scale on this machine, as ratios of works that run in turn in one process.
+    """Measure speed on this machine, relative to a baseline that is timed in turn in the same process.
 
-    Every figure comes with its quartiles and, where there is one, the bar that it has to meet. Close other programs
-    first: noise widens the quartiles. Ends with exit code 1 if a bar is missed or a figure is worse than before.
+    Each measurement is printed with its quartiles and, if there is one, its limit. Close other programs first: noise
+    widens the quartiles. Ends with exit code 1 if a limit is missed or a measurement is worse than before.
 
     Example: ocssl bench --quick -o before.json; then, after a change: ocssl bench --quick --compare before.json
 
@@ -36,31 +36,30 @@ def bench(
     quick
         Fewer rounds and smaller sizes: under two minutes.
     threads
-        Threads of the tensor operations; 0: one a core.
+        Threads of the tensor operations; 0: as many as there are cores.
     output
         A JSON file for all figures.
     compare
         The file of an earlier run on the same machine: each figure is shown beside the one there.
     """
-    from ocssl.bench import run
-    from ocssl.bench.rows import Effort, Row
-    from ocssl.bench.table import Table
-    from ocssl.settings import whole
+    from ocssl.bench import harness
+    from ocssl.bench.timing import Effort, Row
+    from ocssl.settings import checked_int
 
-    names = run.chosen(parts or [])
-    baseline = run.load(compare) if compare else None
-    effort = Effort(quick=quick, threads=whole("--threads", threads, 0, 1024) or os.cpu_count() or 1)
-    screen, about = console(), run.machine(effort)
-    table = Table(screen, baseline)
-    table.head(about)
+    names = harness.select_parts(parts or [])
+    baseline = harness.load_baseline(compare) if compare else None
+    effort = Effort(quick=quick, threads=checked_int("--threads", threads, 0, 1024) or os.cpu_count() or 1)
+    screen, machine = console(), harness.machine(effort)
+    printer = harness.Printer(screen, baseline)
+    printer.head(machine)
     rows: list[Row] = []
     if output:
-        run.save(output, about, rows)  # a place that cannot be written to is told before anything is measured
-    for row in run.measure(names, effort):
-        table.show(row)
+        harness.save(output, machine, rows)  # before anything is measured: the file may not be writable
+    for row in harness.measure(names, effort):
+        printer.show(row)
         rows.append(row)
         if output:
-            run.save(output, about, rows)
+            harness.save(output, machine, rows)
     if output:
         screen.print(f"all figures: {output}", soft_wrap=True)
-    return FAILED if table.foot() else 0
+    return FAILED if printer.foot() else 0

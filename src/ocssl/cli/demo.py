@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from ocssl._core.table import Row, Table
+from ocssl._files.atomic import remove_folder
 from ocssl.errors import OcsslError, RunFolderError
-from ocssl.launch.pool import run_all
+from ocssl.launch.process_pool import run_all
 from ocssl.results import write_report
 from ocssl.runs.config import RunSettings, read_settings, resolve_run
 from ocssl.runs.folder import SETTINGS, create, finished
@@ -54,23 +54,21 @@ def run_demo(out: Path, seed: int, console: Console) -> int:
 
 
 def _prepare(folder: Path, settings: RunSettings) -> None:
-    """Leave an interrupted demo to be continued; make room where an earlier demo is finished or had other settings."""
+    """Keep an interrupted demo to continue; remove one that is finished or had other settings."""
     if (folder / SETTINGS).exists():
         if not (folder / MARK).exists():
             raise RunFolderError(f"{folder} holds a run that is not the demo's; name another folder with --out.")
         if finished(folder) or read_settings(folder / SETTINGS) != settings:
-            shutil.rmtree(folder)
+            remove_folder(folder)
     if not (folder / SETTINGS).exists():
         create(folder, settings)
         (folder / MARK).touch()
 
 
 def _table(results: list[dict[str, Any]]) -> Table:
-    table = Table(title="accuracy of a ridge probe, per cent", title_justify="left")
-    table.add_column("method")
-    for column in ("start", "final", "average", "seconds"):
-        table.add_column(column, justify="right")
-    for row in results:
-        numbers = (row["start_accuracy"], row["final_accuracy"], row["average_accuracy"])
-        table.add_row(row["method"], *(f"{number:.1f}" for number in numbers), f"{row['seconds']:.0f}")
-    return table
+    rows = []
+    for found in results:
+        numbers = (f"{found[key]:.1f}" for key in ("start_accuracy", "final_accuracy", "average_accuracy"))
+        rows.append(Row([found["method"], *numbers, f"{found['seconds']:.0f}"]))
+    headers = ["method", "start", "final", "average", "seconds"]
+    return Table(headers, rows, title="accuracy of a ridge probe, per cent", framed=True)

@@ -18,7 +18,11 @@ Switch = Annotated[bool, Parameter(negative=())]
 Seed = Count
 Assignments = Annotated[
     list[str] | None,
-    Parameter(name="--set", negative=(), help="A setting as key=value; may be given several times."),
+    Parameter(
+        name="--set",
+        negative=(),
+        help="A setting as key=value; may be given several times (see: ocssl list settings).",
+    ),
 ]
 Benchmark = Annotated[
     str,
@@ -29,25 +33,24 @@ Data = Annotated[Path | None, Parameter(help="The folder or archive with the ben
 Moved = Annotated[Path | None, Parameter(help="Where the benchmark's data lie, if they have been moved.")]
 BadImages = Annotated[
     Literal["skip", "stop"] | None,
-    Parameter(help="Skip images that cannot be used, and list them, or stop at the first."),
+    Parameter(help="Skip images that cannot be used and list them (the default), or stop at the first."),
 ]
 Cache = Annotated[Path | None, Parameter(help="The folder for decoded images; by default the user's cache folder.")]
 Compat = Literal["none", "authors"]
 COMPAT = Parameter(help="authors: the linear probe as in the authors' code, which drops partial batches.")
 Parts = Annotated[
     Path | None,
-    Parameter(help="A Python file with rules, objectives or terms of your own; it is run before anything else."),
+    Parameter(help="A Python file that registers your rules, objectives, terms or measures; it is run first."),
 ]
 Track = Annotated[
     list[Literal["tensorboard", "wandb"]] | None,
     Parameter(negative=(), help="Also write the numbers to tensorboard or wandb; may be given twice."),
 ]
-Device = Annotated[Literal["cpu", "cuda"], Parameter(help="Where to compute.")]
+Device = Annotated[Literal["cpu", "cuda"], Parameter(help="Device to compute on.")]
 Ray = Annotated[
     str | None,
     Parameter(
-        help="Run on a Ray cluster: its address, auto for the one that is running here, local for one of this "
-        "machine's own."
+        help="Run on a Ray cluster: its address, auto for the one that is running here, local to start one here."
     ),
 ]
 Threads = Annotated[int, Parameter(converter=_whole_number, help="Threads of each run.")]
@@ -55,7 +58,8 @@ Checkpoint = Annotated[str, Parameter(help="all, last, or minibatch numbers such
 Processes = Annotated[
     int,
     Parameter(
-        converter=_whole_number, help="Processes, each with a checkpoint at a time; 0: one a core, or one a GPU."
+        converter=_whole_number,
+        help="Parallel processes, one checkpoint each; 0: one per core, or per GPU.",
     ),
 ]
 Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]

@@ -1,4 +1,4 @@
-"""The command that makes the paper's tables and figures again: `ocssl reproduce`."""
+"""The command that reproduces the paper's tables and figures: `ocssl reproduce`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import FAILED, app, complain, console
+from ocssl.cli.app import app, complain, console
 from ocssl.cli.options import Cache, Count, Device, Ray, Switch, Threads
-from ocssl.cli.start import require_there
+from ocssl.cli.run import exit_code, require_exists
 from ocssl.errors import SettingError
 
 if TYPE_CHECKING:
@@ -35,23 +35,23 @@ def reproduce(
     dry_run: Switch = False,
     machine: str | None = None,
 ) -> int:
-    """Make tables and figures of the paper again, our numbers beside its own.
+    """Reproduce tables and figures of the paper, our numbers beside those of the paper.
 
-    Runs that several of them need are run once. Interrupted anywhere, even killed, the same command goes on. Pictures,
-    tables (Markdown, LaTeX, CSV) and runs are written to the output folder.
+    Runs that several of them need are run once. Interrupted or killed, the same command continues. Figures, tables
+    (Markdown, LaTeX, CSV) and runs are written to the output folder.
 
     Example: ocssl reproduce table2 --scale mini --benchmark synthetic
 
     Parameters
     ----------
     what
-        table1 to table7, figure2 to figure20, all of them, or evidence (see: ocssl list experiments).
+        table1 to table7, figure2, figure3, figure5 to figure20, all, or evidence (see: ocssl list experiments).
     scale
         paper: its settings to the letter, for GPUs; mini: one fixed, smaller protocol for a CPU.
     benchmark
         Where the mini scale runs everything: cifar100 (the default), mini-imagenet, pacs or synthetic.
     only
-        Run only this row of tables and figures, such as SOLAR; may be given several times. Shown is all that is there.
+        Run only this row of tables and figures, such as SOLAR; may be given several times. All finished runs are shown.
     seed
         Run these seeds instead of those of the paper (0, 1 and 2); may be given several times.
     out
@@ -67,15 +67,15 @@ def reproduce(
     """
     from ocssl.results.paper import read_scale
     from ocssl.results.paper.plan import chosen
-    from ocssl.settings import whole
+    from ocssl.settings import checked_int
 
     rows = only or []
     plans, size = chosen(what, rows, seed or []), read_scale(scale, benchmark)
-    workers, threads = whole("--workers", workers, 0, 4096), whole("--threads", threads, 1, 1024)
+    workers, threads = checked_int("--workers", workers, 0, 4096), checked_int("--threads", threads, 1, 1024)
     screen = console()
     if dry_run:
         from ocssl.cost import calibrate, gpu
-        from ocssl.results.paper.dry_run import cost_of, dry_table
+        from ocssl.results.paper.paper_tables import cost_of, cost_table
         from ocssl.runs.progress import Bars
 
         with Bars(screen) as bars:
@@ -84,35 +84,32 @@ def reproduce(
             rates = gpu(machine) if machine else calibrate()
             costs = cost_of(plans, size, rates, bars.report, rows)
         if costs:
-            dry_table(costs, size, rates).show(screen)
+            cost_table(costs, size, rates).show(screen)
         else:
-            screen.print("nothing to run: it is made from what the package says of itself.")
+            screen.print("nothing to run: it is made from the recipes of the package.")
         return 0
     if machine:
         raise SettingError("--machine is for --dry-run: runs are made on this machine.")
 
-    from ocssl.launch.pool import runner
+    from ocssl.launch.process_pool import runner
     from ocssl.results.paper.reproduce import reproduce as make
-    from ocssl.results.paper.run_store import Shelf
+    from ocssl.results.paper.run_store import RunStore
     from ocssl.runs.stop import stop_on_signals
 
     wanted = {name for plan in plans for name in size.benchmarks(plan.benchmarks)}
     place = out or Path("reproduced") / (f"{scale}-{size.benchmark}" if size.benchmark else scale)
     reading = _reading(sorted(wanted), data or [], cache)
     if ray is None:  # else they lie on the cluster's nodes
-        require_there(found.path for found in reading.values() if found.path)
+        require_exists(found.path for found in reading.values() if found.path)
     with runner(ray, threads, device) as run_all, stop_on_signals() as stop:
-        failures = make(plans, size, Shelf(place, reading, device, run_all), screen, stop, workers, rows)
+        failures = make(plans, size, RunStore(place, reading, device, run_all), screen, stop, workers, rows)
     for name, reason in failures.items():
         complain(f"{name}: {reason}")
-    if stop:
-        screen.print("stopped and saved; the same command goes on")
-        return 128 + (stop.signal or 0)
-    return FAILED if failures else 0
+    return exit_code(screen, stop, failures)
 
 
 def _reading(wanted: list[str], data: list[str], cache: Path | None) -> dict[str, DataSettings]:
-    """Where the images of each benchmark lie, by the words that the user gave."""
+    """How the images of each benchmark are read, with the paths that the user gave."""
     from ocssl.errors import unknown
     from ocssl.runs.config import resolve_run
 
@@ -126,9 +123,10 @@ def _reading(wanted: list[str], data: list[str], cache: Path | None) -> dict[str
         if name not in wanted:
             raise unknown("benchmark", name, wanted)
         paths[name] = str(Path(path).expanduser().absolute())
-    found = {}
-    for name in wanted:
-        told = {"path": paths.get(name), "cache": str(cache.absolute()) if cache else None}
-        usual = resolve_run("solar", name, 0, {}).data
-        found[name] = usual.model_copy(update={key: value for key, value in told.items() if value is not None})
-    return found
+    common = {"cache": str(cache.absolute())} if cache else {}
+    return {
+        name: resolve_run("solar", name, 0, {}).data.model_copy(
+            update=common | ({"path": paths[name]} if name in paths else {})
+        )
+        for name in wanted
+    }

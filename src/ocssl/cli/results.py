@@ -1,33 +1,67 @@
-"""Commands that look: `ocssl evaluate`, `diagnose`, `report`, `list`."""
+"""Commands that read finished or running runs: `ocssl evaluate`, `diagnose`, `report`, `list`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from ocssl.cli.app import app, console
-from ocssl.cli.options import (
-    COMPAT,
-    Checkpoint,
-    Compat,
-    Count,
-    Device,
-    Moved,
-    Output,
-    Parts,
-    Processes,
-    RunFolder,
-    Switch,
-)
+from ocssl.cli.options import COMPAT, Checkpoint, Compat, Count, Device, Moved, Parts, Processes, RunFolder, Switch
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from ocssl.runs.progress import Bars
+    from ocssl._core.table import Table
+    from ocssl.results.evaluate_runs import Inspection
 
 Probe = Literal["linear", "ridge", "knn"]
+Kind = Literal[
+    "methods",
+    "objectives",
+    "rules",
+    "terms",
+    "benchmarks",
+    "encoders",
+    "optimizers",
+    "measures",
+    "experiments",
+    "settings",
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Inspecting:
+    """Options of commands that measure the checkpoints of a run."""
+
+    checkpoint: Checkpoint = "all"
+    data: Moved = None
+    workers: Processes = 0
+    parts: Parts = None
+    device: Device = "cpu"
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"], help="A JSON file for all numbers.")] = None
+    quiet: Annotated[bool, Parameter(negative=(), help="Print no progress.")] = False
+
+    def of(self, folder: Path) -> Inspection:
+        from ocssl.results.evaluate_runs import Inspection
+        from ocssl.runs.progress import Bars
+
+        bars = Bars(console(), self.quiet)
+        return Inspection(folder, bars, self.checkpoint, self.data, self.workers, self.device, self.parts)
+
+    def show(self, found: dict[str, Any], table: Table) -> int:
+        """Print a table, and write all numbers to a file if one is named."""
+        from ocssl.results.evaluate_runs import write_json
+
+        console().print(table)
+        if self.output:
+            write_json(found, self.output)
+            console().print(f"all numbers: {self.output}", soft_wrap=True)
+        return 0
+
+
+USUAL = Inspecting()
 
 
 @app.command
@@ -35,16 +69,10 @@ def evaluate(
     folder: RunFolder,
     /,
     *,
-    checkpoint: Checkpoint = "all",
     probe: Annotated[list[Probe] | None, Parameter(negative=())] = None,
     per_task: Switch = False,
     probe_compat: Annotated[Compat, COMPAT] = "none",
-    data: Moved = None,
-    workers: Processes = 0,
-    parts: Parts = None,
-    device: Device = "cpu",
-    output: Output = None,
-    quiet: Switch = False,
+    how: Inspecting = USUAL,
 ) -> int:
     """Probe the checkpoints of a run: features are encoded once, and every probe is trained on them.
 
@@ -57,28 +85,12 @@ def evaluate(
     probe
         linear, ridge or knn; may be given several times. By default the run's own.
     per_task
-        Also a probe of its own for every task: past, current and future tasks, forgetting, forward transfer.
-    output
-        A JSON file for all numbers.
-    quiet
-        Print no progress.
+        Also one probe per task: past, current and future tasks, forgetting, forward transfer.
     """
-    from ocssl.results.inspect import evaluate_run
-    from ocssl.results.inspect_tables import evaluation_table
+    from ocssl.results.evaluate_runs import evaluate_run, evaluation_table
 
-    found = evaluate_run(
-        folder,
-        checkpoint,
-        probe,
-        per_task,
-        probe_compat,
-        data=data,
-        workers=workers,
-        bars=_bars(quiet),
-        device=device,
-        parts=parts,
-    )
-    return _show(found, evaluation_table(found), output)
+    found = evaluate_run(how.of(folder), probe, per_task, probe_compat)
+    return how.show(found, evaluation_table(found))
 
 
 @app.command
@@ -86,19 +98,13 @@ def diagnose(
     folder: RunFolder,
     /,
     *,
-    checkpoint: Checkpoint = "all",
     on: Annotated[list[Literal["stream", "memory", "test"]] | None, Parameter(negative=())] = None,
     samples: Count = 2000,
     views: Count = 20,
     times: Switch = False,
-    data: Moved = None,
-    workers: Processes = 0,
-    parts: Parts = None,
-    device: Device = "cpu",
-    output: Output = None,
-    quiet: Switch = False,
+    how: Inspecting = USUAL,
 ) -> int:
-    """The latent space at the checkpoints of a run: Deviation, Overlap, spectrum, rank, uniformity, alignment.
+    """The latent space at the evaluations of a run: Deviation, Overlap, spectrum, rank, uniformity, alignment.
 
     Latent Rehearsal Decay shows as Deviation falling and Overlap rising. Nothing in the run folder changes.
 
@@ -107,35 +113,18 @@ def diagnose(
     Parameters
     ----------
     on
-        Images to measure on: stream, memory (what was stored at that moment) or test; may be given several times.
+        Images to measure on: stream (the default), memory (what was stored at that moment) or test; may be repeated.
     samples
         Images of each, chosen at random; 0: all.
     views
         Random views of each image.
     times
         Also the spectrum and uniformity of past, current and future tasks' test images.
-    output
-        A JSON file for all numbers, spectra included.
-    quiet
-        Print no progress.
     """
-    from ocssl.results.inspect import diagnose_run
-    from ocssl.results.inspect_tables import diagnosis_table
+    from ocssl.results.evaluate_runs import diagnose_run, diagnosis_table
 
-    found = diagnose_run(
-        folder,
-        checkpoint,
-        on or ["stream"],
-        samples,
-        views,
-        times,
-        data=data,
-        workers=workers,
-        bars=_bars(quiet),
-        device=device,
-        parts=parts,
-    )
-    return _show(found, diagnosis_table(found), output)
+    found = diagnose_run(how.of(folder), on or ["stream"], samples, views, times)
+    return how.show(found, diagnosis_table(found))
 
 
 @app.command
@@ -146,6 +135,7 @@ def report(
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("report.html"),
     figures: Path | None = None,
     tables: Path | None = None,
+    parts: Parts = None,
 ) -> int:
     """One self-contained HTML page on one or more runs.
 
@@ -162,8 +152,10 @@ def report(
     tables
         A folder for overview and comparison as LaTeX, Markdown and CSV.
     """
+    from ocssl._core.registry import load_parts
     from ocssl.results import write_report
 
+    load_parts(parts)
     size = write_report(folders, output, figures, tables)
     console().print(f"report: {output} ({size / 1e6:.1f} MB)", soft_wrap=True)
     for what, place in (("figures", figures), ("tables", tables)):
@@ -172,14 +164,11 @@ def report(
     return 0
 
 
-Kind = Literal["methods", "objectives", "rules", "terms", "benchmarks", "encoders", "experiments", "settings"]
-
-
 @app.command(name="list")
 def list_(kind: Kind, /) -> int:
     """The names that settings and commands understand, with a line on each.
 
-    Settings are listed with their defaults, which methods and benchmarks change; what held in a run is in its run.toml.
+    Methods and benchmarks override the defaults of settings that are listed; run.toml records the values of a run.
 
     Example: ocssl list methods
 
@@ -197,22 +186,4 @@ def list_(kind: Kind, /) -> int:
         width = max(map(len, table))
         for name, line in table.items():
             screen.print(f"{name:<{width}}  {line}".rstrip(), soft_wrap=True)
-    return 0
-
-
-def _bars(quiet: bool) -> Bars:
-    from ocssl.runs.progress import Bars
-
-    return Bars(console(), quiet)
-
-
-def _show(found: dict[str, Any], table: Table, output: Path | None) -> int:
-    """Print a table, and write all numbers to a file if one is named."""
-    from ocssl.results.inspect_tables import write_json
-
-    screen = console()
-    screen.print(table)
-    if output:
-        write_json(found, output)
-        screen.print(f"all numbers: {output}", soft_wrap=True)
     return 0

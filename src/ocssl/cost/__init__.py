@@ -6,15 +6,13 @@ from ocssl.runs.config import resolve_run
 estimate(resolve_run("solar", "cifar100", 0, {}), calibrate()).seconds
 """
 
-from ocssl.cost.estimate import Estimate, estimate
-from ocssl.cost.images import Images
-from ocssl.cost.machine import GPUS, Machine, calibrate, gpu
-from ocssl.cost.work import Load, about_bytes, minibatch_load, resident_bytes, run_load
+from ocssl.cost.machine import GPUS, Estimate, Machine, calibrate, estimate, gpu
+from ocssl.cost.work import ImageCounts, Load, about_bytes, minibatch_load, optimizer_steps, resident_bytes, run_load
 
 __all__ = [
     "GPUS",
     "Estimate",
-    "Images",
+    "ImageCounts",
     "Load",
     "Machine",
     "about_bytes",
@@ -22,6 +20,7 @@ __all__ = [
     "estimate",
     "gpu",
     "minibatch_load",
+    "optimizer_steps",
     "resident_bytes",
     "run_load",
 ]

@@ -1,26 +1,23 @@
-"""How fast a machine is, by four numbers: measured on this one, or taken from a GPU's data sheet as an assumption."""
+"""How fast a machine is, by four rates, and what a run costs on it.
+
+The rates are measured on this machine, or assumed from the data sheet of a GPU.
+"""
 
 from __future__ import annotations
 
 import itertools
-import json
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
-from pathlib import Path
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from ocssl.cost.passes import fill, noise
-from ocssl.cost.shapes import shape_of
-from ocssl.cost.work import Load, encode_load, minibatch_load
-from ocssl.errors import DataError, unknown
+from ocssl.cost.layers import fill, noise, shape_of
+from ocssl.cost.work import ImageCounts, Load, encode_load, minibatch_load, optimizer_steps, resident_bytes, run_load
+from ocssl.errors import unknown
 from ocssl.learner import BLOCK, Learner
-
-FORMAT = 1
-RATES = ("forward", "backward", "bandwidth", "overhead")
+from ocssl.runs.config import RunSettings
 
 
 @dataclass(frozen=True)
@@ -32,28 +29,45 @@ class Machine:
     backward: float  # backwards
     bandwidth: float  # bytes a second
     overhead: float  # seconds a layer call
-    measured: bool = True  # False: from a data sheet and an assumed utilisation, so all it says is an estimate
+    measured: bool = True  # False: assumed, from a data sheet and a usual utilisation
 
     def seconds(self, load: Load) -> float:
         compute = load.forward / self.forward + load.backward / self.backward
         return compute + load.bytes / self.bandwidth + load.calls * self.overhead
 
-    def save(self, path: Path) -> None:
-        path.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
 
-    @classmethod
-    def load(cls, path: Path) -> Machine:
-        try:
-            told = json.loads(path.read_text())
-            forward, backward, bandwidth, overhead = (float(told[key]) for key in RATES)
-            machine = cls(str(told["name"]), forward, backward, bandwidth, overhead, bool(told["measured"]))
-        except OSError as error:
-            raise DataError(f"cannot read the machine {path}: {error.strerror}.") from None
-        except (KeyError, TypeError, ValueError):
-            raise DataError(f"{path} is not a machine that was measured here; measure it again.") from None
-        if told.get("format") != FORMAT or not all(0 < getattr(machine, rate) < math.inf for rate in RATES):
-            raise DataError(f"{path} is of another version or has rates that cannot be; measure the machine again.")
-        return machine
+@dataclass(frozen=True)
+class Estimate:
+    """The cost of a run: all but the seconds is counted, not measured."""
+
+    machine: str
+    measured: bool  # whether the machine's rates were measured; if not, the seconds rest on an assumed utilisation
+    steps: int  # of the optimizer
+    flops: float
+    bytes: float  # moved
+    memory: float  # bytes resident at most, without the interpreter and PyTorch themselves
+    seconds: float
+    parts: dict[str, float]  # seconds of training, encoding, probe, latent and saving
+
+
+def estimate(settings: RunSettings, machine: Machine, images: ImageCounts | None = None) -> Estimate:
+    """Predict a run with all its evaluations; start-up, reading and decoding of images are not in it.
+
+    Without `images` the benchmark must be one whose size is known before it is read.
+    """
+    images = images or ImageCounts.expected(settings)
+    loads = run_load(settings, images)
+    parts = {name: machine.seconds(load) for name, load in loads.items()}
+    return Estimate(
+        machine=machine.name,
+        measured=machine.measured,
+        steps=optimizer_steps(settings, images),
+        flops=sum(load.flops for load in loads.values()),
+        bytes=sum(load.bytes for load in loads.values()),
+        memory=sum(resident_bytes(settings, images).values()),
+        seconds=sum(parts.values()),
+        parts=parts,
+    )
 
 
 # ---- GPUs -----------------------------------------------------------------------------------------------------------
@@ -76,7 +90,7 @@ GPUS: Mapping[str, Machine] = {
 
 
 def gpu(name: str) -> Machine:
-    """A named GPU. What it says is an estimate."""
+    """A named GPU, its rates assumed."""
     if name not in GPUS:
         raise unknown("GPU", name, list(GPUS))
     return GPUS[name]
@@ -85,7 +99,7 @@ def gpu(name: str) -> Machine:
 # ---- calibration ----------------------------------------------------------------------------------------------------
 
 Clock = Callable[[], float]
-ROUND, MOST_AGAIN = 0.3, 8  # seconds that a work takes in a round if so many repetitions are enough
+ROUND, MOST_REPEATS = 0.3, 8  # seconds that a short workload is repeated for in a round, and how often at most
 # Width, pixels and batch: narrow and wide, small and large images, and so few rows that calls are all that counts.
 SHAPES = ((8, 16, 96), (16, 16, 96), (16, 32, 96), (32, 16, 96), (48, 16, 64), (16, 16, 10))
 
@@ -101,41 +115,39 @@ class Sample:
 def calibrate(name: str = "this machine", rounds: int = 3, clock: Clock = time.perf_counter) -> Machine:
     """Measure this machine by real steps and encodings of a few networks, in turn; 10 to 25 seconds.
 
-    The processor's own clock (`time.process_time`, with one thread) is for a machine that is busy with other things.
+    On a busy machine use the processor's clock (`time.process_time`) and one thread.
     """
     return fit(name, measure(rounds, clock))
 
 
 def measure(rounds: int = 3, clock: Clock = time.perf_counter) -> list[Sample]:
-    """What `calibrate` fits: the middle of the rounds for every piece of work, after one that warms up."""
-    works: list[tuple[Load, Callable[[], object]]] = []
-    for width, size, batch in SHAPES:
-        works += _works(width, size, batch)
-    times: list[list[float]] = [[] for _ in works]
-    again = [1] * len(works)  # times that a work is done in a round: short ones often, for they are the noisiest
+    """What `calibrate` fits: the median of the rounds for every workload, after one that warms up."""
+    workloads = [workload for shape in SHAPES for workload in _workloads(*shape)]
+    times: list[list[float]] = [[] for _ in workloads]
+    repeats = [1] * len(workloads)  # in a round: short workloads are the noisiest
     for number in range(rounds + 1):
-        for place, (_, work) in enumerate(works):
-            spent = [_took(work, clock) for _ in range(again[place])]
+        for place, (_, work) in enumerate(workloads):
+            spent = [_seconds(work, clock) for _ in range(repeats[place])]
             if number:
                 times[place] += spent
             else:
-                again[place] = min(MOST_AGAIN, max(1, int(ROUND / max(spent[0], 1e-6))))
-    return [Sample(load, statistics.median(spent)) for (load, _), spent in zip(works, times, strict=True)]
+                repeats[place] = min(MOST_REPEATS, max(1, int(ROUND / max(spent[0], 1e-6))))
+    return [Sample(load, statistics.median(spent)) for (load, _), spent in zip(workloads, times, strict=True)]
 
 
-def _took(work: Callable[[], object], clock: Clock) -> float:
+def _seconds(work: Callable[[], object], clock: Clock) -> float:
     start = clock()
     work()
     return clock() - start
 
 
-def _works(width: int, size: int, batch: int) -> list[tuple[Load, Callable[[], object]]]:
+def _workloads(width: int, size: int, batch: int) -> list[tuple[Load, Callable[[], object]]]:
     """A step of FIFO replay, and as many images as `transform` encodes at a time."""
     wanted = {"encoder.width": width, "objective.projection": 512, "schedule.passes": 1, "schedule.batch": batch}
     learner = Learner("er-fifo", image_size=size, settings={**wanted, "memory.capacity": 400})
     fill(learner)
     stream, images = noise(10, size), noise(BLOCK, size)
-    layers = shape_of(learner.settings, size).encoder().values()
+    layers = shape_of(learner.settings, size).part("encoder")
     return [
         (minibatch_load(learner.settings, size), lambda: learner.partial_fit(stream)),
         (encode_load(layers, BLOCK, BLOCK), lambda: learner.transform(images)),

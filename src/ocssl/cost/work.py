@@ -1,24 +1,24 @@
 """The work of a run, from its settings alone: floating-point operations, bytes moved, layer calls, bytes resident.
 
-A layer's work for one row is known from its shape (`shapes.py`), the rows that pass through it in a stream minibatch
-from a trial (`passes.py`); a run is so many minibatches, evaluations and checkpoints (`images.py`). What is moved is
-counted by the simple rules that stand below in capitals, and everything else is left out.
+A layer's work for one row and the rows that pass through it in a stream minibatch come from `layers.py`; the images
+of the benchmark say how many minibatches, evaluations and checkpoints a run has. Moved bytes are counted by the simple
+rules that stand below in capitals; everything else is left out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
-from ocssl.cost.images import Images
-from ocssl.cost.passes import passes_of
-from ocssl.cost.shapes import FLOAT, Layer, shape_of
-from ocssl.data.sources.source import parse_name
-from ocssl.evaluate.features import AT_ONCE
-from ocssl.evaluate.view_samples import IMAGES_AT_ONCE
+from ocssl.cost.layers import FLOAT, Layer, passes_of, shape_of
+from ocssl.data import BENCHMARKS
+from ocssl.data.benchmark import MOST_EXPERIENCES, Benchmark
+from ocssl.data.sources.source import Counted, parse_name
+from ocssl.errors import SettingError
+from ocssl.evaluate.evaluation import IMAGES_ENCODED, IMAGES_VIEWED
 from ocssl.runs.config import RunSettings
-from ocssl.settings import EvaluateSettings, LearnerSettings, ScheduleSettings
+from ocssl.settings import EvaluateSettings, LearnerSettings, ScheduleSettings, StreamSettings
 
 # How often something is written or read.
 OUTPUT_TOUCHES = 6  # a layer's output, a pass: by the layer, twice and once more by batch norm, by ReLU, by the next
@@ -27,11 +27,95 @@ WEIGHT_TOUCHES = 6  # a weight, a step: gradient, momentum and weight, read and 
 SLOT_SCANS = 12  # a number of the memory's statistics, a step: races, ranks, refreshing
 SAVED_TOUCHES = 40  # a byte of a checkpoint: packed, hashed, written, synchronised
 
-HELD = ("cifar100", "synthetic")  # benchmarks whose images all lie in memory; the others' are read on the way
 KEPT = 2  # copies of a layer's output that wait for the backward pass: before batch norm, after ReLU
 PROBE_EPOCHS = 50  # of the linear probe, which stops early; 100 at most
 PROBE_BATCH = 256
-PROBE_CALLS = 1  # a batch of the probe costs as much as so many layer calls, beside its work
+PROBE_CALLS = 1  # layer calls that cost as much as a batch of the probe, beside its work
+
+
+# ---- images ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ImageCounts:
+    """The images of a benchmark under a run's stream settings."""
+
+    experiences: tuple[int, ...]  # stream images of each
+    train: int  # that the probe learns from
+    val: int
+    test: int
+    classes: int  # 0: there are no labels, and so no probe
+
+    @property
+    def stream(self) -> int:
+        return sum(self.experiences)
+
+    @classmethod
+    def of(cls, benchmark: Benchmark) -> ImageCounts:
+        """Those of a benchmark that was loaded."""
+        sizes = tuple(len(experience.rows) for experience in benchmark.experiences)
+        train, val, test = map(len, (benchmark.train, benchmark.val, benchmark.test))
+        return cls(sizes, train, val, test, len(benchmark.classes) if benchmark.labelled else 0)
+
+    @classmethod
+    def expected(cls, settings: RunSettings) -> ImageCounts:
+        """Those of a benchmark whose size is known before it is read."""
+        stream = settings.stream
+        maker = BENCHMARKS.build(parse_name(settings.benchmark)[0], stream.model_extra)
+        if not isinstance(maker, Counted):
+            raise SettingError(
+                f"how many images {settings.benchmark} has is not known before it is read; load it, or say how many."
+            )
+        counts = maker.counts()
+        classes, test = counts.classes, counts.test
+        if counts.groups:
+            kept = 1 - stream.validation
+            share = stream.fraction * kept * (1 - (stream.test_share if test is None else 0))
+            grouped = stream.order in ("domain", "taxonomy")
+            groups = [round(share * images) for images in (counts.groups if grouped else [counts.train])]
+            train = sum(groups)
+            parts = _parts(train, classes, stream, groups if grouped else ())
+            test = round(stream.fraction * stream.test_share * counts.train) if test is None else test
+            return cls(parts, train, round(train / kept) - train, test, classes)
+        used = round(stream.fraction * (counts.train // classes))  # of each class
+        held = round(stream.validation * used)
+        train = classes * (used - held)
+        if stream.imbalance > 1:  # sizes fall geometrically
+            falling = (stream.imbalance ** (-rank / max(1, classes - 1)) for rank in range(classes))
+            train = sum(max(1, round((used - held) * share)) for share in falling)
+        return cls(_parts(train, classes, stream), train, classes * held, test or 0, classes)
+
+    def minibatches(self, settings: RunSettings) -> list[int]:
+        """How many minibatches have passed when each experience ends."""
+        size, stream = settings.schedule.stream_batch, settings.stream
+        ends, passed = [], 0
+        for images in self.experiences:
+            here = images // size if stream.drop_last else -(-images // size)
+            passed += here * stream.epochs
+            if here:
+                ends.append(passed)
+        return ends
+
+
+def _parts(images: int, classes: int, stream: StreamSettings, groups: Sequence[int] = ()) -> tuple[int, ...]:
+    """The images in experiences: groups, or parts as equal as whole classes, or whole images, can be."""
+    wanted = stream.experiences or min(MOST_EXPERIENCES, classes)
+    if groups:
+        parts = list(groups)
+    elif stream.order in ("auto", "class"):
+        parts = [round(images * group / classes) for group in _split(classes, wanted)]
+    else:
+        parts = _split(images, wanted)
+    repeated = [each for time in zip(*(_split(part, stream.repeats) for part in parts), strict=True) for each in time]
+    return tuple(repeated[: stream.stop or None])
+
+
+def _split(whole: int, parts: int) -> list[int]:
+    """Sizes of parts as equal as they can be, the larger ones first."""
+    return [whole // parts + (number < whole % parts) for number in range(parts)]
+
+
+# ---- work -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -69,6 +153,12 @@ def minibatch_load(settings: LearnerSettings, image_size: int) -> Load:
     )
 
 
+def optimizer_steps(settings: RunSettings, images: ImageCounts) -> int:
+    """How many steps the optimizer takes in a run."""
+    ends = images.minibatches(settings)
+    return passes_of(settings.learner()).steps * (ends[-1] if ends else 0)
+
+
 def training_load(settings: LearnerSettings, image_size: int, minibatches: int) -> Load:
     """The first minibatches of a stream, whose memory is empty in the beginning."""
     one, share = minibatch_load(settings, image_size), fullness(settings, minibatches)
@@ -80,37 +170,33 @@ def view_bytes(image_size: int) -> float:
     return VIEW_TOUCHES * FLOAT * 3 * image_size**2
 
 
-def encode_load(layers: Iterable[Layer], rows: int, at_once: int) -> Load:
-    """Rows through layers forwards, so many at a time."""
-    layers = list(layers)
+def encode_load(layers: Mapping[str, Layer], rows: int, at_once: int) -> Load:
+    """Rows through layers forwards, at most `at_once` at a time."""
     return Load(
-        forward=rows * sum(layer.flops for layer in layers),
-        bytes=rows * OUTPUT_TOUCHES * sum(layer.bytes for layer in layers),
+        forward=rows * sum(layer.flops for layer in layers.values()),
+        bytes=rows * OUTPUT_TOUCHES * sum(layer.bytes for layer in layers.values()),
         calls=len(layers) * math.ceil(rows / at_once),
     )
 
 
-def evaluation_load(settings: RunSettings, images: Images) -> dict[str, Load]:
+def evaluation_load(settings: RunSettings, images: ImageCounts) -> dict[str, Load]:
     """One evaluation, by its parts: encoding, probe, latent."""
     options, size = settings.evaluate, settings.stream.image_size
-    shape = shape_of(settings.learner(), size)
-    encoder, projector = shape.encoder().values(), shape.projector().values()
-    parts = {"encoding": Load(), "probe": Load(), "latent": Load()}
+    shape, encoding, probe = shape_of(settings.learner(), size), Load(), Load()
     if images.classes:
-        parts["encoding"] = encode_load(encoder, images.train + images.val + images.test, AT_ONCE)
-        parts["probe"] = probe_load(options, images, shape.dimension)
+        encoding = encode_load(shape.part("encoder"), images.train + images.val + images.test, IMAGES_ENCODED)
+        probe = probe_load(options, images, shape.dimension)
         if options.per_task:  # as many samples in all, each among the classes of its task alone
-            tasks = len(images.experiences)
-            parts["probe"] += probe_load(options, images, shape.dimension, tasks)
+            probe += probe_load(options, images, shape.dimension, len(images.experiences))
     rows = min(options.latent_samples, images.train) * options.latent_views
-    parts["latent"] = encode_load([*encoder, *projector], rows, IMAGES_AT_ONCE * options.latent_views)
-    parts["latent"] += Load(bytes=rows * view_bytes(size))
+    latent = encode_load(shape.part("encoder", "projector"), rows, IMAGES_VIEWED * options.latent_views)
+    latent += Load(bytes=rows * view_bytes(size))
     if shape.features:
-        parts["latent"] += Load(forward=2.0 * shape.slots**2 * shape.dimension)  # Overlap of what the memory stores
-    return parts
+        latent += Load(forward=2.0 * shape.slots**2 * shape.dimension)  # Overlap of what the memory stores
+    return {"encoding": encoding, "probe": probe, "latent": latent}
 
 
-def probe_load(options: EvaluateSettings, images: Images, dimension: int, tasks: int = 1) -> Load:
+def probe_load(options: EvaluateSettings, images: ImageCounts, dimension: int, tasks: int = 1) -> Load:
     """One probe of all classes, or one of each task's."""
     n, classes, d = images.train, math.ceil(images.classes / tasks), dimension + 1
     scored = images.val + images.test
@@ -126,7 +212,7 @@ def probe_load(options: EvaluateSettings, images: Images, dimension: int, tasks:
     )
 
 
-def run_load(settings: RunSettings, images: Images) -> dict[str, Load]:
+def run_load(settings: RunSettings, images: ImageCounts) -> dict[str, Load]:
     """A whole run by its parts: training, encoding, probe, latent, saving."""
     ends = images.minibatches(settings)
     total = ends[-1] if ends else 0
@@ -134,7 +220,7 @@ def run_load(settings: RunSettings, images: Images) -> dict[str, Load]:
     training = training_load(settings.learner(), settings.stream.image_size, total)
     parts = {name: load * evaluations for name, load in evaluation_load(settings, images).items()}
     shape = shape_of(settings.learner(), settings.stream.image_size)
-    state = shape.weights + shape.trained + shape.slots * shape.slot
+    state = shape.weights + shape.state + shape.slots * shape.slot
     saved = state * math.ceil(total / settings.checkpoint.every)
     if settings.checkpoint.snapshots:
         saved += evaluations * shape.weights
@@ -153,11 +239,8 @@ def fullness(settings: LearnerSettings, minibatches: int) -> float:
     full = [_rows(schedule, p, capacity) for p in range(schedule.passes)]
     missing = 0
     for number in range(minibatches):
-        before = number * schedule.stream_batch
-        stored = [
-            min(capacity, before + (schedule.stream_batch if _admitted(schedule, p) else 0)) for p in range(len(full))
-        ]
-        now = [_rows(schedule, p, there) for p, there in enumerate(stored)]
+        arrived = [number + _admitted(schedule, p) for p in range(len(full))]  # minibatches
+        now = [_rows(schedule, p, min(capacity, n * schedule.stream_batch)) for p, n in enumerate(arrived)]
         if now == full:
             break
         missing += sum(full) - sum(now)
@@ -184,28 +267,27 @@ def activation_bytes(settings: LearnerSettings, image_size: int) -> float:
     return KEPT * sum(layers[name].bytes * rows for name, rows in passes.kept.items()) / max(1, passes.steps)
 
 
-def resident_bytes(settings: RunSettings, images: Images) -> dict[str, float]:
+def resident_bytes(settings: RunSettings, images: ImageCounts) -> dict[str, float]:
     """What stays in memory, and the most that a step adds to it; without the interpreter and PyTorch themselves."""
-    return {
-        **_held_bytes(settings, images),
-        "activations": activation_bytes(settings.learner(), settings.stream.image_size),
-    }
+    activations = activation_bytes(settings.learner(), settings.stream.image_size)
+    return {**_held_bytes(settings, images), "activations": activations}
 
 
-def about_bytes(settings: RunSettings, images: Images) -> float:
+def about_bytes(settings: RunSettings, images: ImageCounts) -> float:
     """The sum of `resident_bytes` at once, without a trial: as if every step took two views of a whole batch."""
     shape = shape_of(settings.learner(), settings.stream.image_size)
-    row = sum(layer.bytes for layer in (*shape.encoder().values(), *shape.projector().values()))
+    row = sum(layer.bytes for layer in shape.part("encoder", "projector").values())
     return sum(_held_bytes(settings, images).values()) + KEPT * row * 2 * settings.schedule.batch
 
 
-def _held_bytes(settings: RunSettings, images: Images) -> dict[str, float]:
+def _held_bytes(settings: RunSettings, images: ImageCounts) -> dict[str, float]:
     size = settings.stream.image_size
     shape = shape_of(settings.learner(), size)
-    held = images.train + images.val + images.test if parse_name(settings.benchmark)[0] in HELD else 0
+    in_memory = getattr(BENCHMARKS[parse_name(settings.benchmark)[0]], "in_memory", False)
+    held = images.train + images.val + images.test if in_memory else 0
     return {
         "network": float(shape.weights),
-        "optimizer": 2.0 * shape.trained,  # gradients and momentum
+        "optimizer": float(shape.trained + shape.state),  # gradients, and momentum or the like
         "memory": float(shape.slots * shape.slot),
         "images": float(held * 3 * size**2),
     }

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from ocssl.data.sources import BENCHMARKS
     from ocssl.data.sources.source import BenchmarkMaker
     from ocssl.data.sources.synthetic import Synthetic
-    from ocssl.data.split import Part
-    from ocssl.data.stream import Batch, ExperienceStream, Stream
+    from ocssl.data.stream import Batch, ExperienceStream, Stream, Subset
 
 __all__ = [
     "BENCHMARKS",
@@ -23,8 +22,8 @@ __all__ = [
     "BenchmarkMaker",
     "Experience",
     "ExperienceStream",
-    "Part",
     "Stream",
+    "Subset",
     "Synthetic",
     "load_benchmark",
 ]
@@ -35,10 +34,10 @@ __getattr__, __dir__ = lazy(
         "BENCHMARKS": "ocssl.data.sources",
         "Batch": "ocssl.data.stream",
         "Benchmark": "ocssl.data.benchmark",
-        "BenchmarkMaker": "ocssl.data.benchmark",
+        "BenchmarkMaker": "ocssl.data.sources.source",
         "Experience": "ocssl.data.orders",
         "ExperienceStream": "ocssl.data.stream",
-        "Part": "ocssl.data.split",
+        "Subset": "ocssl.data.stream",
         "Stream": "ocssl.data.stream",
         "Synthetic": "ocssl.data.sources.synthetic",
         "load_benchmark": "ocssl.data.benchmark",

@@ -1,21 +1,31 @@
-"""A benchmark: images in a stream part, a held-out validation part and a test part, and the order of the stream."""
+"""A benchmark: stream, validation and test images with labels for evaluation, made from what a source provides."""
 
 from __future__ import annotations
 
+import hashlib
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from ocssl._core.random import generator_for
-from ocssl.data.decode.images import Fault, Report, silent
+from ocssl.data import orders
+from ocssl.data.decode.decoder import resize_array
+from ocssl.data.decode.files import Report, silent
+from ocssl.data.decode.image_set import ArrayImages, ImageSet, open_images
+from ocssl.data.decode.workers import Fault
 from ocssl.data.orders import Experience
-from ocssl.data.prepare import assemble
 from ocssl.data.sources import BENCHMARKS
-from ocssl.data.sources.source import parse_name
-from ocssl.data.split import Part
-from ocssl.data.stream import ExperienceStream
-from ocssl.errors import unknown
+from ocssl.data.sources.source import Collection, Drawing, SourceImages, parse_name
+from ocssl.data.stream import ExperienceStream, Subset
+from ocssl.errors import SettingError, unknown
 from ocssl.settings import DataSettings, StreamSettings
+
+MOST_EXPERIENCES = 20  # where the user sets none
+TEST_IDS = 2**40  # test images are numbered from here, so that no number of training images reaches them
 
 
 @dataclass(frozen=True)
@@ -23,13 +33,13 @@ class Benchmark:
     """What a run learns from and is tested on."""
 
     name: str
-    train: Part
-    val: Part
-    test: Part
+    train: Subset
+    val: Subset
+    test: Subset
     experiences: Sequence[Experience]  # rows of `train`
     classes: Sequence[str] = ()  # names of the labels; none: there are no labels
     tasks: Sequence[str] = ()  # names of the tasks; none: experiences are not about tasks
-    given: bool = False  # images come as they stand, not shuffled
+    given: bool = False  # images come in the order of the source, not shuffled
     drift: float = 0.0
     fingerprint: str = ""  # the same for the same data
 
@@ -45,12 +55,12 @@ class Benchmark:
 
     @property
     def known_faults(self) -> int:
-        """How many rows are known, so far, to be of no use: cheap to ask for, and grows when there are new ones."""
-        return sum(len(part.pictures.faults) for part in (self.train, self.test))
+        """How many unusable rows are known so far: cheap to ask for, and grows when there are new ones."""
+        return sum(len(subset.images.faults) for subset in (self.train, self.test))
 
     def faults(self) -> list[Fault]:
-        """All images that are known, so far, to be of no use."""
-        return [fault for part in (self.train, self.val, self.test) for fault in part.faults()]
+        """All unusable images that are known so far."""
+        return [fault for subset in (self.train, self.val, self.test) for fault in subset.faults()]
 
 
 def load_benchmark(
@@ -65,5 +75,179 @@ def load_benchmark(
         if key not in known:
             raise unknown("setting", f"stream.{key}", [f"stream.{k}" for k in (*StreamSettings.model_fields, *known)])
     where = data.path or place
-    found = BENCHMARKS.build(kind, options).find(Path(where) if where else None, settings, report)
-    return Benchmark(name, **assemble(found, settings, data, report))
+    source = BENCHMARKS.build(kind, options).find(Path(where) if where else None, settings, report)
+    return assemble(name, source, settings, data, report)
+
+
+def assemble(
+    name: str, source: SourceImages, settings: StreamSettings, data: DataSettings, report: Report
+) -> Benchmark:
+    """The same settings and data give the same benchmark, whatever the seed of a run."""
+    labelled = source.train.labels is not None
+    order = settings.order if settings.order != "auto" else ("class" if labelled else "given")
+    tasks, task_names = _tasks(source, order, settings)
+    rows = _first_share(source.train, settings.fraction)
+    train = _subset(source.train, rows, tasks[0], 0, settings, data, report)
+    if source.test is None:
+        train, test = split(train, settings.test_share if labelled else 0.0, settings.data_seed, "test")
+    else:
+        test = _subset(source.test, torch.arange(len(source.test)), tasks[1], TEST_IDS, settings, data, report)
+    train, val = split(train, settings.validation if labelled else 0.0, settings.data_seed)
+    if settings.imbalance > 1:
+        if not labelled:
+            raise SettingError("stream.imbalance needs labels, and these images have none.")
+        train = train.subset(orders.imbalanced(train.labels, settings.imbalance, _generator(settings, "imbalance")))
+    if not len(train):
+        raise SettingError("no image is left to learn from; lower stream.validation or raise stream.fraction.")
+    return Benchmark(
+        name,
+        train,
+        val,
+        test,
+        _experiences(train, order, settings),
+        classes=list(source.classes) if labelled else [],
+        tasks=task_names,
+        given=order == "given",
+        drift=settings.drift,
+        fingerprint=_fingerprint(source),
+    )
+
+
+def split(subset: Subset, share: float, seed: int, name: str = "validation") -> tuple[Subset, Subset]:
+    """Hold out a share of every class, evenly over its tasks: (rest, held out), the same for the same seed."""
+    generator = generator_for(seed, name)
+    held = torch.zeros(len(subset), dtype=torch.bool)
+    for label in subset.labels.unique() if share else ():
+        of_class = (subset.labels == label).nonzero()[:, 0]
+        wanted, passed, taken = round(share * len(of_class)), 0, 0
+        for task in subset.tasks[of_class].unique():
+            rows = of_class[subset.tasks[of_class] == task]
+            passed += len(rows)
+            quota = round(wanted * passed / len(of_class)) - taken  # so that small tasks add up to the class's share
+            taken += quota
+            held[rows[torch.randperm(len(rows), generator=generator)[:quota]]] = True
+    return subset.subset((~held).nonzero()[:, 0]), subset.subset(held.nonzero()[:, 0])
+
+
+def _generator(settings: StreamSettings, name: str) -> torch.Generator:
+    return generator_for(settings.data_seed, name)
+
+
+def _tasks(source: SourceImages, order: str, settings: StreamSettings) -> tuple[list[Tensor], list[str]]:
+    """The task of every training and test image, and the names of the tasks."""
+    collections = [source.train, *([] if source.test is None else [source.test])]
+    shuffle = _generator(settings, "order") if settings.shuffle else None
+    if order in ("domain", "taxonomy"):
+        names = list(source.group_names.get(order, ()))
+        if not names or any(order not in collection.groups for collection in collections):
+            known = [f"stream.order={kind}" for kind in source.group_names] or ["stream.order=class or iid"]
+            raise SettingError(f"stream.order is {order}, but these images have no {order}: try {', '.join(known)}.")
+        sequence = orders.arranged(names, settings.sequence, shuffle) or list(range(len(names)))
+        task_of = torch.empty(len(names), dtype=torch.int64)
+        task_of[torch.tensor(sequence)] = torch.arange(len(names))
+        tasks = [task_of[torch.from_numpy(collection.groups[order])] for collection in collections]
+        return tasks, [names[number] for number in sequence]
+    if source.train.labels is None:
+        if order == "class":
+            raise SettingError("stream.order is class, but these images have no labels: try stream.order=given or iid.")
+        return [torch.zeros(len(collection), dtype=torch.int64) for collection in collections], []
+    by_user = orders.arranged(source.classes, settings.sequence, shuffle)
+    classes: Sequence[int] = by_user or source.class_order or range(len(source.classes))
+    count = settings.experiences or min(MOST_EXPERIENCES, len(classes))
+    count = count if order == "class" else min(count, len(classes))
+    tasks = [orders.class_tasks(_labels(collection), classes, count) for collection in collections]
+    groups = torch.tensor(list(classes)).tensor_split(count)
+    names = [", ".join(source.classes[number] for number in group.tolist()) for group in groups]
+    return tasks, names if order == "class" else []
+
+
+def _labels(collection: Collection) -> Tensor:
+    """Class numbers [n]; -1: none."""
+    labels = collection.labels
+    return torch.full((len(collection),), -1) if labels is None else torch.from_numpy(labels)
+
+
+def _first_share(collection: Collection, share: float) -> Tensor:
+    """Rows of the first share of every class, in their order; at least one image must be left."""
+    labels = _labels(collection).clamp(min=0)
+    if share == 1:
+        return torch.arange(len(labels))
+    counts = torch.bincount(labels)
+    wanted = (counts * share).round().to(torch.int64)
+    if not wanted[counts > 0].all():
+        least = int(counts[counts > 0].min())
+        raise SettingError(f"stream.fraction {share} of {least} images per class leaves none to learn.")
+    by_class = labels.argsort(stable=True)
+    starts = counts.cumsum(0) - counts
+    place = torch.empty_like(by_class)
+    place[by_class] = torch.arange(len(labels)) - starts[labels[by_class]]  # of each row within its class
+    return (place < wanted[labels]).nonzero()[:, 0]
+
+
+def _subset(
+    collection: Collection,
+    rows: Tensor,
+    tasks: Tensor,
+    first: int,
+    settings: StreamSettings,
+    data: DataSettings,
+    report: Report,
+) -> Subset:
+    """Rows of a collection, with their images opened; ids count from `first`."""
+    images, size, places = collection.images, settings.image_size, torch.arange(len(rows))
+    opened: ImageSet
+    if isinstance(images, Drawing):
+        opened = images.draw(rows, size)
+    elif isinstance(images, Tensor):
+        kept = images if len(rows) == len(images) else images[rows]
+        opened = ArrayImages(torch.from_numpy(resize_array(kept.numpy(), size, settings.fit)))
+    else:
+        chosen = images.subset(rows.numpy())
+        order = chosen.stored().argsort(kind="stable")  # read in the order of storage
+        places[torch.from_numpy(order)] = torch.arange(len(rows))
+        opened = open_images(
+            chosen.subset(order),
+            size=size,
+            fit=settings.fit,
+            decode=data.decode,
+            workers=data.workers,
+            cache=Path(data.cache) if data.cache else None,
+            bad_images=data.bad_images,
+            report=report,
+        )
+    return Subset(opened, places, _labels(collection)[rows], tasks[rows], first + rows)
+
+
+def _experiences(train: Subset, order: str, settings: StreamSettings) -> list[Experience]:
+    wanted = settings.experiences or min(MOST_EXPERIENCES, len(train))
+    if order == "iid":
+        mixed = torch.randperm(len(train), generator=_generator(settings, "order"))
+        experiences = orders.in_parts(mixed, wanted)
+    elif order == "given":
+        experiences = orders.in_parts(torch.arange(len(train)), wanted)
+    else:
+        experiences = orders.one_by_one(train.tasks)
+    for name, off in (("blurry", 0), ("drift", 0), ("repeats", 1)):
+        if order == "given" and getattr(settings, name) != off:
+            raise SettingError(f"stream.{name} reorders the images, but stream.order=given keeps their order.")
+    if settings.blurry:
+        experiences = orders.blurred(experiences, settings.blurry, _generator(settings, "blurry"))
+    if settings.repeats > 1:
+        experiences = orders.repeated(experiences, settings.repeats, _generator(settings, "repeats"))
+    return experiences[: settings.stop or None]
+
+
+def _fingerprint(source: SourceImages) -> str:
+    """The same for the same images and labels in any place."""
+    digest = hashlib.sha256()
+    for collection in (source.train, source.test):
+        if collection is None:
+            continue
+        images = collection.images
+        if isinstance(images, Tensor):
+            digest.update(f"{tuple(images.shape)} {zlib.crc32(images.contiguous().numpy().data)}".encode())
+        else:
+            digest.update(images.fingerprint().encode())
+        if collection.labels is not None:
+            digest.update(collection.labels.tobytes())
+    return digest.hexdigest()

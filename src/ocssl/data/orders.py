@@ -1,7 +1,7 @@
 """The order of a stream: to which task an image belongs, and what comes in which experience.
 
 A task is a property of an image: of its class, its domain or its taxonomic group. An experience is a stretch of the
-stream. In a plain class-incremental stream the two are the same; blurry, repeated or drifting ones pull them apart.
+stream. In a class-incremental stream the two are the same; blurry, repeated or drifting ones separate them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def arranged(names: Sequence[str], sequence: Sequence[str], shuffle: torch.Gener
             raise unknown("name in stream.sequence:", name, names)
     if sequence and sorted(sequence) != sorted(names):
         left = next((name for name in names if name not in sequence), None)
-        what = f"{left!r} is missing" if left is not None else "a name stands twice"
+        what = f"{left!r} is missing" if left is not None else "a name occurs twice"
         raise SettingError(f"stream.sequence has to name each of the {len(names)} classes or groups once: {what}.")
     if sequence:
         return [list(names).index(name) for name in sequence]
@@ -42,7 +42,7 @@ def arranged(names: Sequence[str], sequence: Sequence[str], shuffle: torch.Gener
 def class_tasks(labels: Tensor, order: Sequence[int], tasks: int) -> Tensor:
     """The task of each label: classes in the given order, cut into groups as equal as they can be."""
     if tasks > len(order):
-        raise SettingError(f"stream.experiences is {tasks}, but there are only {len(order)} classes to part.")
+        raise SettingError(f"stream.experiences is {tasks}, but there are only {len(order)} classes.")
     task_of = torch.empty(len(order), dtype=torch.int64)
     for task, group in enumerate(torch.tensor(order).tensor_split(tasks)):
         task_of[group] = task
@@ -55,9 +55,9 @@ def one_by_one(tasks: Tensor) -> list[Experience]:
 
 
 def in_parts(rows: Tensor, experiences: int) -> list[Experience]:
-    """The rows as they stand, in equal parts."""
+    """The rows in their order, in equal parts."""
     if experiences > len(rows):
-        raise SettingError(f"stream.experiences is {experiences}, but there are only {len(rows)} images to part.")
+        raise SettingError(f"stream.experiences is {experiences}, but there are only {len(rows)} images.")
     return [Experience(part, number) for number, part in enumerate(rows.tensor_split(experiences))]
 
 

@@ -1,16 +1,48 @@
-"""What arrives: minibatches of images in a fixed order, startable at any of them."""
+"""What arrives: images with what evaluation may know of them, in minibatches of a fixed order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ocssl.data.decode.image_set import ImageSet
+from ocssl.data.decode.workers import Fault
 from ocssl.data.orders import Experience, drifted
-from ocssl.data.split import Part
+
+
+@dataclass(frozen=True)
+class Subset:
+    """Training, validation or test images of a benchmark."""
+
+    images: ImageSet
+    rows: Tensor  # [n] int64, of `images`
+    labels: Tensor  # [n] int64; -1: none
+    tasks: Tensor  # [n] int64, the task that an image's class or group belongs to
+    ids: Tensor  # [n] int64, unique in a benchmark
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def subset(self, index: Tensor) -> Subset:
+        return Subset(self.images, self.rows[index], self.labels[index], self.tasks[index], self.ids[index])
+
+    def walk(self, cuts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each cut of places in this subset: its usable images, and which of the cut they are."""
+        return self.images.walk(self.rows[cut] for cut in cuts)
+
+    def all(self) -> Tensor:
+        """Every usable image, in memory."""
+        return next(self.walk([torch.arange(len(self))]))[0]
+
+    def faults(self) -> list[Fault]:
+        """The unusable images of this subset that are known so far."""
+        known = self.images.faults
+        rows = torch.tensor(sorted(known), dtype=torch.int64)
+        return [known[row] for row in rows[torch.isin(rows, self.rows)].tolist()]
 
 
 @dataclass(frozen=True)
@@ -41,14 +73,14 @@ class Stream(Protocol):
 class ExperienceStream:
     """Experiences one after another, each shuffled once and cut into minibatches of one size.
 
-    The incomplete last minibatch of an experience is left out with `drop_last`, as in the paper's setting. More than
-    one epoch goes through each experience so often, shuffled anew, before the next: for offline methods only. Without
-    a generator rows come as they stand. `drift` lets experiences fade into one another.
+    The incomplete last minibatch of an experience is left out with `drop_last`, as in the paper's setting. With several
+    epochs each experience is repeated, shuffled again, before the next: for offline methods only. Without a generator
+    rows keep their order. `drift` lets experiences fade into one another.
     """
 
     def __init__(
         self,
-        part: Part,
+        subset: Subset,
         experiences: Sequence[Experience],
         batch: int,
         generator: torch.Generator | None,
@@ -56,7 +88,7 @@ class ExperienceStream:
         epochs: int = 1,
         drift: float = 0.0,
     ) -> None:
-        self._part = part
+        self._subset = subset
         self._tasks = [experience.task for experience in experiences]
         stretches, owners = [], []
         for number, experience in enumerate(experiences):
@@ -72,9 +104,7 @@ class ExperienceStream:
             last = len(stretch) - len(stretch) % batch if drop_last else len(stretch)
             cuts += [(owner, first + i, min(first + i + batch, first + last)) for i in range(0, last, batch)]
             first += len(stretch)
-        self._cuts = torch.tensor(cuts, dtype=torch.int64).reshape(
-            -1, 3
-        )  # experience, first row, end of every minibatch
+        self._cuts = torch.tensor(cuts, dtype=torch.int64).reshape(-1, 3)  # experience, first row, end of a minibatch
 
     def __len__(self) -> int:
         return len(self._cuts)
@@ -82,10 +112,10 @@ class ExperienceStream:
     def batches(self, start: int = 0) -> Iterator[Batch]:
         cuts = self._cuts[start:]
         pieces = (self._rows[first:end] for _, first, end in cuts)
-        for cut, (images, usable) in zip(cuts, self._part.walk(pieces), strict=True):
+        for cut, (images, usable) in zip(cuts, self._subset.walk(pieces), strict=True):
             owner, first, end = cut.tolist()
             rows = self._rows[first:end][usable]
-            yield Batch(images, self._part.ids[rows], self._tasks[owner], self._part.labels[rows])
+            yield Batch(images, self._subset.ids[rows], self._tasks[owner], self._subset.labels[rows])
 
     def ends(self) -> list[int]:
         """For each experience that has minibatches: how many minibatches have passed when it ends."""

@@ -1,19 +1,11 @@
 """How good a representation is: probes of its accuracy, and metrics of its latent space, from feature arrays alone."""
 
-from ocssl.evaluate.latent import (
-    alignment,
-    deviation,
-    overlap,
-    overlap_count,
-    overlap_count_from,
-    sample_angles,
-    spectrum,
-    uniformity,
-)
-from ocssl.evaluate.linear import Task, linear_probe, linear_probes
+from ocssl._core.measures import measure
+from ocssl.evaluate.latent import alignment, deviation, spectrum, uniformity
+from ocssl.evaluate.linear import linear_probe, linear_probes
+from ocssl.evaluate.overlap_metric import overlap, overlap_count, overlap_count_from, sample_angles
 from ocssl.evaluate.per_task import TaskSummary, summarise
-from ocssl.evaluate.probe_data import ProbeResult
-from ocssl.evaluate.probes import knn_probe, ridge_probe
+from ocssl.evaluate.probes import ProbeResult, Task, knn_probe, ridge_probe
 
 __all__ = [
     "ProbeResult",
@@ -24,6 +16,7 @@ __all__ = [
     "knn_probe",
     "linear_probe",
     "linear_probes",
+    "measure",
     "overlap",
     "overlap_count",
     "overlap_count_from",

@@ -7,30 +7,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ocssl.errors import DataError, SettingError
-from ocssl.evaluate.latent import Floats, unit_rows
-from ocssl.evaluate.probe_data import Data, Labels, ProbeResult, best_class, with_bias
+from ocssl.evaluate.arrays import Floats, unit_rows
+from ocssl.evaluate.probes import Data, Labels, ProbeResult, Task, best_class, with_bias
 
 Compat = Literal["none", "authors"]
 
 _PATIENCE = 5  # epochs without a better validation accuracy before the rate falls
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """Features and labels of one task, as ``linear_probe`` takes them."""
-
-    train_x: Floats
-    train_y: Labels
-    test_x: Floats
-    test_y: Labels
-    val_x: Floats | None = None
-    val_y: Labels | None = None
 
 
 def linear_probe(
@@ -66,21 +54,13 @@ def linear_probe(
         return probe.run(*data)
 
 
-def linear_probes(
-    tasks: Sequence[Task],
-    *,
-    seed: int = 0,
-    epochs: int = 100,
-    lr: float = 0.05,
-    batch: int = 256,
-    compat: Compat = "none",
-) -> list[ProbeResult]:
-    """``linear_probe`` of each task, side by side: every result is that of the task alone, to the bit.
+def linear_probes(tasks: Sequence[Task], **options: Any) -> list[ProbeResult]:
+    """``linear_probe`` of each task with the same options, side by side: each result is that of the task alone.
 
     As many tasks at a time as torch has threads, each on one of them. Sizes and classes may differ; a task that stops
     early makes room for the next.
     """
-    probe = _Probe(seed, epochs, lr, batch, compat)
+    probe = _Probe(**options)
     data = []
     for number, task in enumerate(tasks):
         try:
@@ -118,11 +98,11 @@ class Adam:
 class _Probe:
     """A linear probe with its options."""
 
-    seed: int
-    epochs: int
-    lr: float
-    batch: int
-    compat: Compat
+    seed: int = 0
+    epochs: int = 100
+    lr: float = 0.05
+    batch: int = 256
+    compat: Compat = "none"
 
     def __post_init__(self) -> None:
         epochs, batch, lr = self.epochs, self.batch, self.lr
@@ -133,7 +113,7 @@ class _Probe:
 
     def prepare(self, task: Task) -> tuple[Data, torch.Generator]:
         """A task's checked arrays, cut as wanted, and the generator of its shuffles."""
-        data = Data((task.train_x, task.train_y), (task.test_x, task.test_y), (task.val_x, task.val_y))
+        data = Data(task)
         generator = torch.Generator().manual_seed(self.seed)
         val = data.val or data.hold_out(generator)
         if self.compat == "authors":
@@ -151,12 +131,7 @@ class _Probe:
         return data, generator
 
     def run(self, data: Data, generator: torch.Generator) -> ProbeResult:
-        """Train and score. The threads are the caller's business."""
-        best, rates = self._train(data, generator)
-        return data.result(lambda features: best_class(_unit_with_bias(features), best), tuple(rates))
-
-    def _train(self, data: Data, generator: torch.Generator) -> tuple[Tensor, list[float]]:
-        """The weights [C, d + 1] with the best validation accuracy, and the rate of each epoch."""
+        """Train, and score the weights [C, d + 1] with the best validation accuracy. The caller sets the threads."""
         assert data.val is not None
         x, y = _unit_with_bias(data.train_x), data.train_y  # [n, d + 1], [n]
         held_x, held_y = _unit_with_bias(data.val[0]), data.val[1]
@@ -180,7 +155,7 @@ class _Probe:
                     break
                 weight.copy_(best)
                 stale = 0
-        return best, rates
+        return data.result(lambda features: best_class(_unit_with_bias(features), best), tuple(rates))
 
     def _orders(self, n: int, generator: torch.Generator) -> Iterator[Tensor]:
         """The order of the n training samples in each epoch."""
@@ -200,7 +175,7 @@ class _Probe:
 
 @contextmanager
 def _one_thread() -> Iterator[int]:
-    """Let every operation run on one thread, and tell how many there were: a batch is too small to share."""
+    """Let every operation run on one thread, and give how many there were: a batch is too small to share."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -23,88 +23,64 @@ Row = tuple[float | None, ...]
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """Everything that is read from an accuracy matrix; ``dataclasses.asdict`` of it can be written as JSON."""
+    """Everything that is read from an accuracy matrix; ``dataclasses.asdict`` of it can be written as JSON.
+
+    Forgetting is that of Chaudhry et al. (2018). Earlier means any checkpoint but the last, also before the task was
+    learned: a representation can be good for a task that has not come yet. Backward transfer, negative where later
+    learning has hurt, and forward transfer, positive where earlier learning helps, are those of Lopez-Paz and Ranzato
+    (2017).
+    """
 
     past: Row  # [checkpoints] mean over the other tasks that came before
     current: Row  # [checkpoints] the task of the experience just learned
     future: Row  # [checkpoints] mean over the tasks that have not come yet
     final: float | None  # mean over tasks after the last experience
     average: float | None  # mean over checkpoints of the mean over tasks
-    forgetting: float | None
-    backward_transfer: float | None
-    forward_transfer: float | None
+    forgetting: float | None  # best accuracy at an earlier checkpoint - final; tasks seen, without the last
+    backward_transfer: float | None  # final accuracy - that right after the task first came; without the last
+    forward_transfer: float | None  # accuracy just before the task first came - baseline; without the first
 
 
 def summarise(
     matrix: npt.ArrayLike, tasks_seen: Sequence[int] | None = None, baseline: npt.ArrayLike | None = None
 ) -> TaskSummary:
     """All figures of an accuracy matrix at once; ``baseline`` [tasks] is the accuracy of the untrained encoder."""
-    past, current, future = past_current_future(matrix, tasks_seen)
-    table = _table(matrix)
+    table = _numbers("matrix", matrix)
+    if table.ndim != 2 or table.size == 0:
+        raise DataError(f"matrix has shape {table.shape}: wanted [checkpoints, tasks], with no empty axis.")
+    seen = _seen(table, tasks_seen)
+    past, current, future = zip(*(_past_current_future(row, seen[: s + 1]) for s, row in enumerate(table)), strict=True)
+    first = {task: s for s, task in reversed(list(enumerate(seen)))}  # the checkpoint right after a task first came
+    learned = {task: s for task, s in first.items() if task != seen[-1]}  # nothing has come after the last
     means = [_mean(row) for row in table]
+    untrained = None if baseline is None else _numbers("baseline", baseline)
+    if untrained is not None and untrained.shape != (table.shape[1],):
+        raise DataError(f"baseline has shape {untrained.shape}: wanted {table.shape[1]} accuracies, one a task.")
     return TaskSummary(
         past=past,
         current=current,
         future=future,
         final=means[-1],
         average=_mean(mean for mean in means if mean is not None),
-        forgetting=forgetting(table, tasks_seen),
-        backward_transfer=backward_transfer(table, tasks_seen),
-        forward_transfer=None if baseline is None else forward_transfer(table, baseline, tasks_seen),
+        forgetting=_mean(_best(table[:-1, task]) - table[-1, task] for task in learned),
+        backward_transfer=_mean(table[-1, task] - table[s, task] for task, s in learned.items()),
+        forward_transfer=None
+        if untrained is None
+        else _mean(table[s - 1, task] - untrained[task] for task, s in first.items() if s > 0),
     )
 
 
-def past_current_future(matrix: npt.ArrayLike, tasks_seen: Sequence[int] | None = None) -> tuple[Row, Row, Row]:
-    """For each checkpoint: mean accuracy of the other tasks seen before, of the task just seen, of those unseen."""
-    table = _table(matrix)
-    seen = _seen(table, tasks_seen)
-    rows: list[tuple[float | None, float | None, float | None]] = []
-    for s, row in enumerate(table):
-        before = set(seen[:s]) - {seen[s]}
-        after = set(range(len(row))) - before - {seen[s]}
-        rows.append((_mean(row[sorted(before)]), _mean(row[[seen[s]]]), _mean(row[sorted(after)])))
-    past, current, future = zip(*rows, strict=True)
-    return past, current, future
+def _past_current_future(row: npt.NDArray[np.float64], seen: Sequence[int]) -> tuple[float | None, ...]:
+    """Mean accuracy of the other tasks seen before a checkpoint, of the task just seen, of those unseen."""
+    before = set(seen) - {seen[-1]}
+    after = set(range(len(row))) - set(seen)
+    return _mean(row[sorted(before)]), _mean(row[[seen[-1]]]), _mean(row[sorted(after)])
 
 
-def forgetting(matrix: npt.ArrayLike, tasks_seen: Sequence[int] | None = None) -> float | None:
-    """Mean over the tasks seen, without the last, of the best accuracy at an earlier checkpoint minus the final one.
-
-    Chaudhry et al. (2018). Earlier means any checkpoint but the last, also before the task was learned: a
-    representation can be good for a task that has not come yet. Negative where the end is better than ever before.
-    """
-    table = _table(matrix)
-    falls = []
-    for j in _learned(_seen(table, tasks_seen)):
-        earlier = table[:-1, j][~np.isnan(table[:-1, j])]
-        falls.append(earlier.max() - table[-1, j] if len(earlier) else math.nan)
-    return _mean(falls)
-
-
-def backward_transfer(matrix: npt.ArrayLike, tasks_seen: Sequence[int] | None = None) -> float | None:
-    """Mean over the tasks seen, without the last, of the final accuracy minus that right after the task first came.
-
-    Lopez-Paz and Ranzato (2017). Negative where what was learned later has hurt.
-    """
-    table = _table(matrix)
-    learned = _learned(_seen(table, tasks_seen))
-    return _mean(table[-1, j] - table[s, j] for j, s in learned.items())
-
-
-def forward_transfer(
-    matrix: npt.ArrayLike, baseline: npt.ArrayLike, tasks_seen: Sequence[int] | None = None
-) -> float | None:
-    """Mean over the tasks seen, without the first, of the accuracy just before the task first came minus ``baseline``.
-
-    Lopez-Paz and Ranzato (2017); ``baseline`` [tasks] is the accuracy of the untrained encoder. Positive where what was
-    learned earlier helps.
-    """
-    table = _table(matrix)
-    untrained = _numbers("baseline", baseline)
-    if untrained.shape != (table.shape[1],):
-        raise DataError(f"baseline has shape {untrained.shape}: wanted {table.shape[1]} accuracies, one a task.")
-    first = _first_seen(_seen(table, tasks_seen))
-    return _mean(table[s - 1, j] - untrained[j] for j, s in first.items() if s > 0)
+def _best(values: npt.NDArray[np.float64]) -> float:
+    """The highest number; NaN where none was measured."""
+    measured = values[~np.isnan(values)]
+    return float(measured.max()) if len(measured) else math.nan
 
 
 def _numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -115,13 +91,6 @@ def _numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     if np.isinf(array).any():
         raise DataError(f"{name} holds infinite values: wanted finite numbers, NaN where nothing was measured.")
     return array.astype(np.float64)
-
-
-def _table(matrix: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    table = _numbers("matrix", matrix)
-    if table.ndim != 2 or table.size == 0:
-        raise DataError(f"matrix has shape {table.shape}: wanted [checkpoints, tasks], with no empty axis.")
-    return table
 
 
 def _seen(table: npt.NDArray[np.float64], tasks_seen: Sequence[int] | None) -> list[int]:
@@ -137,19 +106,6 @@ def _seen(table: npt.NDArray[np.float64], tasks_seen: Sequence[int] | None) -> l
     if seen.dtype.kind not in "iu" or seen.shape != (checkpoints,) or seen.min() < 0 or seen.max() >= tasks:
         raise DataError(f"tasks_seen is {list(tasks_seen)}: wanted {checkpoints} integers from 0 to {tasks - 1}.")
     return [int(task) for task in seen]
-
-
-def _first_seen(seen: Sequence[int]) -> dict[int, int]:
-    """The checkpoint right after each task first came, in that order."""
-    first: dict[int, int] = {}
-    for s, task in enumerate(seen):
-        first.setdefault(task, s)
-    return first
-
-
-def _learned(seen: Sequence[int]) -> dict[int, int]:
-    """As _first_seen, without the task of the last experience: nothing has come after it."""
-    return {task: s for task, s in _first_seen(seen).items() if task != seen[-1]}
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -1,4 +1,4 @@
-"""Sweeps: from a file that names methods, benchmarks, seeds and a grid of settings to the runs that it asks for.
+"""Sweeps: from a file that names methods, benchmarks, seeds and a grid of settings to run folders, a table and a CSV.
 
 A setting that belongs to a part (a term, a rule, an option of an objective or of a benchmark, the memory) is given to
 the runs that have the part; the others are made once, without it. `[only.METHOD]` gives a method a part that it
@@ -7,41 +7,73 @@ does not have.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from ocssl.errors import SettingError, unknown
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from ocssl._core.table import Row, Table, mean_cell
+from ocssl._files.atomic import write_out
+from ocssl._files.toml import read_toml
+from ocssl._files.untrusted import reading
+from ocssl.errors import OcsslError, SettingError, unknown
 from ocssl.runs.config import RunSettings, resolve_run
-from ocssl.settings import ObjectiveSettings, StreamSettings, flatten, whole
+from ocssl.runs.folder import SETTINGS, create_or_check, finished
+from ocssl.settings import PART_SECTIONS, Section, StreamSettings, flatten, validate
 
 MOST_RUNS = 10_000
-LARGEST_SPEC = 2**20  # bytes
+# sections whose other keys are options of the part that they name
+OPTIONED: dict[str, type[BaseModel]] = {**PART_SECTIONS, "stream": StreamSettings}
 LONGEST_NAME = 160
-TABLES = ("set", "grid", "only", "data")
-LISTS = ("methods", "benchmarks", "seeds")
+CSV = "sweep.csv"
+NUMBERS = ("start_accuracy", "final_accuracy", "average_accuracy", "steps", "seconds")
+
+# ---- the file -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Spec:
-    """What a sweep's file says; settings by their dotted keys."""
+def _distinct(values: list[Any]) -> list[Any]:
+    if any(isinstance(value, dict) for value in values):
+        raise ValueError("it lists tables; list the values of one setting, as in [1, 2]")
+    texts = [_text(int(value) if isinstance(value, float) and value.is_integer() else value) for value in values]
+    twice = next((text for text, times in Counter(texts).items() if times > 1), None)
+    if twice is not None:
+        raise ValueError(f"it lists {twice} twice")
+    return values
 
-    methods: tuple[str, ...]
-    benchmarks: tuple[str, ...] = ("synthetic",)
-    seeds: tuple[int, ...] = (0,)
-    common: Mapping[str, Any] = field(default_factory=dict)
-    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    only: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    data: Mapping[str, str] = field(default_factory=dict)  # where the images of a benchmark lie
-    out: Path | None = None
+
+def _dotted(tree: Any) -> Any:
+    return dict(flatten(tree)) if isinstance(tree, dict) else tree
+
+
+Some = Field(min_length=1)
+Text = Annotated[str, Some]
+Texts = Annotated[list[Text], Some, AfterValidator(_distinct)]
+Seed = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Values = Annotated[list[Any], Some, AfterValidator(_distinct)]
+Settings = Annotated[dict[str, Any], BeforeValidator(_dotted)]  # by dotted keys
+
+
+class Spec(Section):
+    """What a sweep's file says."""
+
+    methods: Texts
+    benchmarks: Texts = Field(["synthetic"])
+    seeds: Annotated[list[Seed], Some, AfterValidator(_distinct)] = Field([0])
+    common: Settings = Field({}, alias="set")
+    grid: Annotated[dict[str, Values], BeforeValidator(_dotted)] = Field({})
+    only: dict[str, Settings] = Field({})
+    data: dict[str, Text] = Field({})  # where the images of a benchmark lie
+    out: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -54,69 +86,17 @@ class Planned:
 
 
 def read_spec(path: Path) -> Spec:
-    """Read a sweep's file; what cannot be meant is refused."""
-    try:
-        if path.stat().st_size > LARGEST_SPEC:
-            raise SettingError(f"{path} is too large for a sweep's file.")
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingError(f"cannot read {path}: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        raise SettingError(f"{path} is not TOML: {error}.") from None
-    for key in tree:
-        if key not in (*LISTS, *TABLES, "out"):
-            raise unknown(f"key in {path}:", key, [*LISTS, *TABLES, "out"])
-    for key in TABLES:
-        if not isinstance(tree.get(key, {}), dict):
-            raise SettingError(f"{key} in {path} is {tree[key]!r}: it is a table, [{key}].")
-    out = tree.get("out")
-    if out is not None and not (isinstance(out, str) and out):
-        raise SettingError(f"out in {path} is {out!r}: it is the name of a folder.")
+    """Read and check a sweep's file."""
+    with reading(path, SettingError):
+        tree = read_toml(path)
     if "methods" not in tree:
         raise SettingError(f'{path} names no methods; write for example: methods = ["solar", "er-fifo"].')
-    spec = Spec(
-        methods=_words(tree["methods"], "methods"),
-        benchmarks=_words(tree.get("benchmarks", ["synthetic"]), "benchmarks"),
-        seeds=tuple(whole("a seed", seed, 0, 2**63 - 1) for seed in _list(tree.get("seeds", [0]), "seeds")),
-        common=dict(flatten(tree.get("set", {}))),
-        grid={key: tuple(_list(values, f"[grid] {key}")) for key, values in flatten(tree.get("grid", {}))},
-        only={method: _own(table, method) for method, table in tree.get("only", {}).items()},
-        data={name: _path(place, name) for name, place in tree.get("data", {}).items()},
-        out=Path(out) if out else None,
-    )
-    _refuse_ambiguous(spec)
+    try:
+        spec = validate(Spec, tree)
+        _refuse_ambiguous(spec)
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from None
     return spec
-
-
-def _list(values: Any, what: str) -> list[Any]:
-    if not isinstance(values, list) or not values:
-        raise SettingError(f"{what} is {values!r}: it is a list of values, as in [1, 2].")
-    if any(isinstance(value, dict) for value in values):
-        raise SettingError(f"{what} lists tables; list the values of one setting, as in [1, 2].")
-    texts = [_text(int(value) if isinstance(value, float) and value.is_integer() else value) for value in values]
-    twice = next((text for text, times in Counter(texts).items() if times > 1), None)
-    if twice is not None:
-        raise SettingError(f"{what} lists {twice} twice.")
-    return values
-
-
-def _words(values: Any, what: str) -> tuple[str, ...]:
-    for value in _list(values, what):
-        if not isinstance(value, str):
-            raise SettingError(f"{what} lists {value!r}: they are names.")
-    return tuple(values)
-
-
-def _own(table: Any, method: str) -> dict[str, Any]:
-    if not isinstance(table, dict):
-        raise SettingError(f"[only] {method} is {table!r}: it is a table of settings, [only.{method}].")
-    return dict(flatten(table))
-
-
-def _path(place: Any, name: str) -> str:
-    if not isinstance(place, str) or not place:
-        raise SettingError(f"[data] {name} is {place!r}: it is the path of that benchmark's data.")
-    return place
 
 
 def _refuse_ambiguous(spec: Spec) -> None:
@@ -130,12 +110,15 @@ def _refuse_ambiguous(spec: Spec) -> None:
                 raise SettingError(f"{key} stands in [grid] and in {place}; leave one of them out.")
     for key in (*spec.common, *spec.grid, *(key for table in spec.only.values() for key in table)):
         if key in ("seed", "method", "benchmark"):
-            raise SettingError(f"{key} is not to be set; write: {key}s = [...].")
+            raise SettingError(f"{key} cannot be set; write: {key}s = [...].")
     most = len(spec.methods) * len(spec.benchmarks) * len(spec.seeds) * math.prod(map(len, spec.grid.values()))
     if most > MOST_RUNS:
         raise SettingError(
             f"the sweep asks for {most:,} runs; at most {MOST_RUNS:,} are made, so make the grid smaller."
         )
+
+
+# ---- the runs -------------------------------------------------------------------------------------------------------
 
 
 def plan(spec: Spec) -> list[Planned]:
@@ -158,11 +141,9 @@ def plan(spec: Spec) -> list[Planned]:
             raise SettingError(
                 f"no run of the sweep has the part that {key} belongs to; give it to a method in [only.METHOD]."
             )
-    taken: dict[str, Planned] = {}
-    for run in runs:
-        if run.name in taken:
-            raise SettingError(f"two runs of the sweep would be named {run.name}; rename a recipe or a value.")
-        taken[run.name] = run
+    [(name, times)] = Counter(run.name for run in runs).most_common(1)
+    if times > 1:
+        raise SettingError(f"two runs of the sweep would be named {name}; rename a recipe or a value.")
     return runs
 
 
@@ -189,7 +170,7 @@ def _points(spec: Spec, method: str, benchmark: str, met: set[str]) -> Iterator[
             yield chosen, settings if known == plain else resolve(known, chosen)
 
 
-def _combinations(grid: Mapping[str, tuple[Any, ...]], keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _combinations(grid: Mapping[str, Sequence[Any]], keys: Sequence[str]) -> Iterator[dict[str, Any]]:
     mine = [key for key in grid if key in keys]
     for values in product(*(grid[key] for key in mine)):
         yield dict(zip(mine, values, strict=True))
@@ -207,9 +188,7 @@ def _level(key: str) -> int:
     match key.split("."):
         case ["terms", *_] | ["memory", "rules", *_]:
             return 2
-        case ["objective", option, *_] if option not in ObjectiveSettings.model_fields:
-            return 2
-        case ["stream", option, *_] if option not in StreamSettings.model_fields:
+        case [section, option, *_] if section in OPTIONED and option not in OPTIONED[section].model_fields:
             return 2
         case ["memory", *_]:
             return 1
@@ -218,17 +197,17 @@ def _level(key: str) -> int:
 
 def _has(settings: RunSettings, key: str) -> bool:
     """Whether a run has the part that a setting belongs to."""
+    from ocssl._training.assembly import REGISTRIES
     from ocssl.data import BENCHMARKS
     from ocssl.data.sources.source import parse_name
-    from ocssl.objectives import OBJECTIVES
 
     match key.split("."):
         case ["terms", name, *_]:
             return name in settings.terms
         case ["memory", "rules", name, *_]:
             return settings.memory.capacity > 0 and name in (settings.memory.keep, settings.memory.draw)
-        case ["objective", option, *_]:
-            return option in OBJECTIVES.options(settings.objective.name)
+        case [section, option, *_] if section in REGISTRIES:
+            return option in REGISTRIES[section].options(getattr(settings, section).name)
         case ["stream", option, *_]:
             if not any(option in BENCHMARKS.options(name) for name in BENCHMARKS):
                 options = [*StreamSettings.model_fields, *(o for name in BENCHMARKS for o in BENCHMARKS.options(name))]
@@ -239,16 +218,18 @@ def _has(settings: RunSettings, key: str) -> bool:
 
 def _require_buildable(settings: RunSettings) -> None:
     """Make a small learner of that kind: it checks the options of all parts, and whether they fit together."""
+    from ocssl.encoders import ENCODERS
     from ocssl.learner import Learner
 
-    encoder = settings.encoder.model_copy(update={"width": 1})
+    narrow = {"width": 1} if "width" in ENCODERS.options(settings.encoder.name) else {}
+    encoder = settings.encoder.model_copy(update=narrow)
     objective = settings.objective.model_copy(update={"projection": min(settings.objective.projection, 16)})
     learner = settings.learner().model_copy(update={"encoder": encoder, "objective": objective})
     Learner(settings.method, image_size=min(settings.stream.image_size, 32), settings=learner)
 
 
 def _shorts(keys: Sequence[str]) -> dict[str, str]:
-    """The last words of dotted keys, as many as it takes to tell them apart."""
+    """The last words of dotted keys, as many as make them different."""
     short: dict[str, str] = {}
     for key in keys:
         words = key.split(".")
@@ -281,3 +262,76 @@ def _fit(name: str) -> str:
 
 def _sum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
+# ---- the folder -----------------------------------------------------------------------------------------------------
+
+
+def prepare(out: Path, runs: Sequence[Planned]) -> dict[str, Path]:
+    """The folders of a sweep's runs by name, made where they are missing; one that holds another run is an error."""
+    folders = {run.name: out / run.name for run in runs}
+    for run in sorted(runs, key=lambda run: not (folders[run.name] / SETTINGS).exists()):  # refused before any is made
+        create_or_check(folders[run.name], run.settings)
+    return folders
+
+
+def steps_of(run: Planned) -> int | None:
+    """The optimizer steps of a run, where the size of its benchmark is known before it is read."""
+    from ocssl.cost import ImageCounts, optimizer_steps
+
+    try:
+        return optimizer_steps(run.settings, ImageCounts.expected(run.settings))
+    except SettingError:
+        return None
+
+
+def results(folders: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """The metrics of the finished runs."""
+    found = {}
+    for name, folder in folders.items():
+        try:
+            metrics = finished(folder)
+        except OcsslError:
+            continue  # a failure of that run
+        if metrics is not None:
+            found[name] = metrics
+    return found
+
+
+def _grid_keys(runs: Sequence[Planned]) -> list[str]:
+    return list(dict.fromkeys(key for run in runs for key in run.point))
+
+
+def write_csv(
+    out: Path, runs: Sequence[Planned], metrics: Mapping[str, Mapping[str, Any]], failures: Mapping[str, str]
+) -> Path:
+    """A row for each run: what it is, whether it is finished, and what it reached."""
+    keys = _grid_keys(runs)
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["run", "method", "benchmark", "seed", *keys, "state", *NUMBERS, "reason"])
+    for run in runs:
+        state = "failed" if run.name in failures else "finished" if run.name in metrics else "unfinished"
+        numbers = [metrics.get(run.name, {}).get(key) for key in NUMBERS]
+        what = [run.name, run.settings.method, run.settings.benchmark, run.settings.seed]
+        point = [run.point.get(key, "") for key in keys]
+        rows.writerow([*what, *point, state, *("" if n is None else n for n in numbers), failures.get(run.name, "")])
+    write_out(out / CSV, text.getvalue().encode())
+    return out / CSV
+
+
+def table(runs: Sequence[Planned], metrics: Mapping[str, Mapping[str, Any]]) -> Table:
+    """A row for each method, benchmark and point of the grid: mean and standard deviation over seeds."""
+    keys = _grid_keys(runs)
+    several = len({run.settings.benchmark for run in runs}) > 1
+    words = ["method", "benchmark"] if several else ["method"]
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for run in runs:
+        what = [run.settings.method, run.settings.benchmark][: len(words)]
+        point = (str(run.point.get(key, "-")) for key in keys)
+        groups.setdefault((*what, *point), []).extend([metrics[run.name]] if run.name in metrics else [])
+    rows = []
+    for row, found in groups.items():
+        accuracies = (mean_cell(m.get(key) for m in found) for key in ("final_accuracy", "average_accuracy"))
+        rows.append(Row([*row, str(len(found)), *accuracies]))
+    return Table([*words, *keys, "seeds", "final", "average"], rows, text=range(len(words)))

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from ocssl._core.devices import send
 from ocssl._core.registry import Registry
-from ocssl.memory.context import Context
-from ocssl.memory.select import smallest
-from ocssl.memory.store import RULES, Store
+from ocssl.errors import OcsslError
+from ocssl.memory.store import RULES, Context, Store, smallest
 from ocssl.settings import Positive, Share, Size, Weight
 
 
@@ -25,6 +24,7 @@ class Draw:
 
     needs: ClassVar[frozenset[str]] = frozenset()  # columns of the store that it reads
     asks: ClassVar[bool] = False  # whether it asks the context, which answers about losses
+    shardable: ClassVar[bool] = False  # whether it is right, or near it, on each part of a memory by itself
 
     def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         """n distinct filled slots, 0 <= n <= len(store)."""
@@ -44,11 +44,10 @@ LEAST = 1e-6  # priority that every slot has
 
 
 @DRAWS.add("uniform")
-@dataclass(kw_only=True)
 class Uniform(Draw):
     """Every slot with the same probability."""
 
-    needs: ClassVar[frozenset[str]] = frozenset()
+    shardable = True
 
     def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         return first_to_finish(store, None, n, generator)
@@ -65,7 +64,8 @@ class LeastDrawn(Draw):
 
     probability: Literal["softmax", "one-minus-softmax"] = "softmax"
     temperature: Positive = 1.0
-    needs: ClassVar[frozenset[str]] = frozenset({"draws"})
+    needs = frozenset({"draws"})
+    shardable = True
 
     def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         logits = min_max(store["draws"], out=store.scratch(0)).div_(self.temperature)
@@ -82,7 +82,8 @@ class HighLoss(Draw):
     """Slots of higher stored loss are likelier: Softmax(loss), losses scaled to [0, 1]."""
 
     temperature: Positive = 1.0
-    needs: ClassVar[frozenset[str]] = frozenset({"loss"})
+    needs = frozenset({"loss"})
+    shardable = True
 
     def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         logits = min_max(store["loss"], out=store.scratch(0)).div_(self.temperature)
@@ -106,7 +107,7 @@ class Per(Draw):
     anneal: Size | None = None
     low: float | None = None
     importance: bool = True
-    needs: ClassVar[frozenset[str]] = frozenset({"born", "draws", "loss"})
+    needs = frozenset({"born", "draws", "loss"})
 
     def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
         return first_to_finish(store, self._logits(store), n, generator)
@@ -131,6 +132,27 @@ class Per(Draw):
         if self.mode == "softmax":
             return min_max(losses, out=losses)
         return losses.sub_(-1.0 if self.low is None else self.low).add_(LEAST).clamp_min_(LEAST).log_().mul_(self.alpha)
+
+
+@DRAWS.add("mir")
+@dataclass(kw_only=True)
+class Mir(Draw):
+    """Of uniformly drawn candidates, those whose loss would rise most by a step on the stream minibatch alone.
+
+    MIR (Aljundi et al., 2019): replay what the coming step would hurt most.
+    """
+
+    candidates: Size = 512
+    asks = True
+
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
+        if context is None:
+            raise OcsslError("draw rule 'mir' asks the learner how losses would change: Memory.draw needs a context.")
+        slots = first_to_finish(store, None, min(len(store), max(n, self.candidates)), generator).sort().values
+        if n in (0, len(slots)):
+            return slots[:n]
+        increase = context.loss_increase(store["image"][slots])
+        return slots[increase.argsort(descending=True, stable=True)[:n]]
 
 
 def min_max(values: Tensor, out: Tensor) -> Tensor:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ocssl.errors import OcsslError
-from ocssl.memory.context import Context
 from ocssl.memory.draw import first_to_finish
 from ocssl.memory.keep import KEEPS, Keep
-from ocssl.memory.store import REFUSED, Store
+from ocssl.memory.store import REFUSED, Context, Store
 from ocssl.settings import Size
 
 FIRST = 0.1  # score of samples that meet an empty memory
@@ -32,7 +30,7 @@ class Gss(Keep):
     subsets: Size = 10
     subset_size: Size = 10
     threshold: float = 0.0
-    asks: ClassVar[bool] = True
+    asks = True
 
     def columns(self, capacity: int) -> dict[str, int]:
         return {"score": 0}

@@ -16,23 +16,22 @@ from torch import Tensor
 
 from ocssl._core.devices import send
 from ocssl._core.registry import Registry
-from ocssl.memory.context import Context
-from ocssl.memory.select import up_to_nth
-from ocssl.memory.store import REFUSED, RULES, Store
+from ocssl.memory.store import REFUSED, RULES, Context, Store, up_to_nth
 
 
 class Keep:
-    """The paper's update policy. What a rule remembers stands in the store: rules are made anew at every load."""
+    """The paper's update policy. What a rule remembers stands in the store: loading makes new rules."""
 
     needs: ClassVar[frozenset[str]] = frozenset()  # columns that it reads, of the store and of arriving samples
     asks: ClassVar[bool] = False  # whether it asks the context, which answers about losses
+    shardable: ClassVar[bool] = False  # whether it is right, or near it, on each part of a memory by itself
 
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
         """Slots [n] for n arriving samples, REFUSED for those that are not kept."""
         raise TypeError(f"{type(self).__name__} does not define place")
 
     def columns(self, capacity: int) -> dict[str, int]:
-        """Columns of its own: names, and the length of a row (0: one number)."""
+        """Columns that it adds: names, and the length of a row (0: one number)."""
         return {}
 
     def annotate(
@@ -43,29 +42,29 @@ class Keep:
         return {}
 
     def note(self, store: Store, slots: Tensor) -> None:
-        """These slots were written or refreshed: bring columns of its own up to date."""
+        """These slots were written or refreshed: update the columns that it added."""
 
 
 KEEPS: Registry[Keep] = Registry("keep rule", RULES)
 
 
 @KEEPS.add("fifo")
-@dataclass(kw_only=True)
 class Fifo(Keep):
     """The last M samples: a ring in which the newest takes the oldest's slot."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"born"})
+    needs = frozenset({"born"})
+    shardable = True
 
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
         return _last_of_each_slot(arriving["born"] % store.capacity)
 
 
 @KEEPS.add("reservoir")
-@dataclass(kw_only=True)
 class Reservoir(Keep):
-    """A uniform sample of all that arrived: the t-th sample comes in with probability M / t, over a random slot."""
+    """A uniform sample of all that arrived: the t-th is accepted with probability M / t and replaces a random one."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"born"})
+    needs = frozenset({"born"})
+    shardable = True
 
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
         slots = (_uniform(arriving["born"], generator) * (arriving["born"] + 1)).long()
@@ -73,22 +72,22 @@ class Reservoir(Keep):
 
 
 @KEEPS.add("highest-loss")
-@dataclass(kw_only=True)
 class HighestLoss(Keep):
     """The Deviation-Aware buffer: the lowest stored losses go, and newcomers compete with the rest."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"born", "loss"})
+    needs = frozenset({"born", "loss"})
+    shardable = True
 
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
         return _replace_lowest(store, store["loss"], arriving["loss"], arriving["born"])
 
 
 @KEEPS.add("lowest-loss")
-@dataclass(kw_only=True)
 class LowestLoss(Keep):
     """The opposite of `highest-loss`, for a sanity check of the paper's appendix: the highest stored losses go."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"born", "loss"})
+    needs = frozenset({"born", "loss"})
+    shardable = True
 
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
         return _replace_lowest(store, -store["loss"], -arriving["loss"], arriving["born"])
@@ -97,14 +96,15 @@ class LowestLoss(Keep):
 @KEEPS.add("lars")
 @dataclass(kw_only=True)
 class Lars(Keep):
-    """Loss-aware reservoir: the t-th sample comes in with probability M / t, over the lowest stored loss.
+    """Loss-aware reservoir: the t-th sample is accepted with probability M / t and replaces the lowest stored loss.
 
     With `sampled` the slot is drawn instead, in proportion to how far its loss lies below the highest one: that one
     itself never goes.
     """
 
     victim: Literal["argmin", "sampled"] = "argmin"
-    needs: ClassVar[frozenset[str]] = frozenset({"born", "loss"})
+    needs = frozenset({"born", "loss"})
+    shardable = True
 
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
         losses, born = store["loss"].double(), store["born"].clone()

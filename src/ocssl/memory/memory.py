@@ -1,4 +1,4 @@
-"""The memory: a store, a keep rule, a draw rule and a generator of its own. It knows nothing of SSL."""
+"""The memory: a store, a keep rule, a draw rule and a generator. It knows nothing of SSL."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from ocssl._core.angles import unit
-from ocssl.memory.context import Context
 from ocssl.memory.draw import Draw
 from ocssl.memory.keep import Keep, lowest
-from ocssl.memory.store import REFUSED, Store
+from ocssl.memory.store import REFUSED, Context, Store
 
 Statistics = Mapping[str, Tensor]  # column name -> one row a sample, detached
 
@@ -24,7 +23,7 @@ class Replay:
 
     slots: Tensor  # [n]
     ids: Tensor  # [n]
-    born: Tensor  # [n] arrival numbers: tell later whether a slot still holds the same sample
+    born: Tensor  # [n] arrival numbers: they show later whether a slot still holds the same sample
     images: Tensor  # [n, 3, H, W] uint8
     weight: Tensor  # [n] in the loss
 
@@ -36,28 +35,17 @@ class Replay:
         return Replay(*(getattr(self, f.name)[:0] for f in fields(self)))
 
 
+@dataclass(eq=False)
 class Memory:
-    """Bounded replay memory: `draw`, `refresh`, `insert`, `top`.
+    """Bounded replay memory: `draw`, `refresh`, `insert`, `top`."""
 
-    `ema` is the weight of the old statistic at a refresh; `unit_vectors` keeps stored vectors at length 1.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        keep: Keep,
-        draw: Draw,
-        generator: torch.Generator,
-        ema: float = 0.5,
-        unit_vectors: bool = False,
-    ) -> None:
-        self.store = store
-        self.keep_rule = keep
-        self.draw_rule = draw
-        self.generator = generator
-        self.ema = ema
-        self.unit_vectors = unit_vectors
-        self.seen = 0
+    store: Store
+    keep_rule: Keep
+    draw_rule: Draw
+    generator: torch.Generator
+    ema: float = 0.5  # weight of the old statistic at a refresh
+    unit_vectors: bool = False  # whether stored vectors are kept at length 1
+    seen: int = 0  # samples that were offered
 
     def __len__(self) -> int:
         return len(self.store)
@@ -123,7 +111,7 @@ class Memory:
         slots = self.top(k, column, outside)
         return [self.store[name][slots] for name in names]
 
-    def whole(self) -> Memory:
+    def gathered(self) -> Memory:
         """The memory of which this one may be a part."""
         return self
 
@@ -132,7 +120,7 @@ class Memory:
         return {name: self.store[name].cpu().numpy().copy() for name in ("id", "loss", "angle", "draws", "born")}
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that a later memory needs to go on exactly as this one would."""
+        """Everything that a loaded memory needs to continue exactly as this one would."""
         columns = {f"column.{name}": self.store[name] for name in self.store}
         return {**columns, "generator": self.generator.get_state(), "seen": torch.tensor(self.seen)}
 

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ocssl._core.angles import unit
-from ocssl.memory.context import Context
 from ocssl.memory.keep import KEEPS, Keep, lowest
-from ocssl.memory.store import REFUSED, Store
+from ocssl.memory.store import REFUSED, Context, Store
 
 SELF = -2.0  # on the diagonal: lower than any cosine, so that no sample is its own neighbour
 
 
 @KEEPS.add("minred")
-@dataclass(kw_only=True)
 class MinRed(Keep):
     """Every newcomer is kept; one at a time, the older of the two stored samples with the closest projections goes.
 
     Cosines of all pairs of slots are stored, M x M numbers, and brought up to date for changed slots only. Pairs whose
-    cosines differ by less than float32 can tell, about 1e-6, may go in either order.
+    cosines differ by less than float32 resolves, about 1e-6, may go in either order.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"born", "projected"})
+    needs = frozenset({"born", "projected"})
 
     def columns(self, capacity: int) -> dict[str, int]:
         return {"similarity": capacity}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ BLOCK = 1024  # points that are looked at together
 
 
 @KEEPS.add("psa")
-@dataclass(kw_only=True)
 class Psa(Keep):
     """SCALE's subset of stored and new features: space is cut into M boxes, and each box keeps its central point.
 
@@ -27,7 +25,7 @@ class Psa(Keep):
     different points than slots.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"born", "feature"})
+    needs = frozenset({"born", "feature"})
 
     def place(self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> Tensor:
         by_age = store["born"].argsort()

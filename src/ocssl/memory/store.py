@@ -1,14 +1,18 @@
-"""The slots of a memory: columns allocated once, one row a slot. It decides nothing."""
+"""What rules see: the slots of a memory, as columns allocated once, and the learner's answers to their questions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 REFUSED = -1  # in place of a slot: the sample is not kept
 RULES: set[str] = set()  # names of keep and draw rules: settings know them by name alone, so none has both
+RUN = 64  # numbers of which only the smallest is looked at first
+ONE_PASS = 2**16  # columns up to this length are searched in one pass, which takes less time
 
 
 class Store:
@@ -29,18 +33,12 @@ class Store:
     ) -> None:
         self.capacity = capacity
         self.filled = 0
+        zeros = partial(torch.zeros, device=device)
         rows = capacity + 1
-        self._columns = {
-            "image": torch.zeros(rows, *image_shape, dtype=torch.uint8, device=device),
-            "id": torch.zeros(rows, dtype=torch.int64, device=device),
-            "born": torch.zeros(rows, dtype=torch.int64, device=device),
-            "draws": torch.zeros(rows, dtype=torch.int64, device=device),
-            "loss": torch.zeros(rows, dtype=torch.float32, device=device),
-            "angle": torch.zeros(rows, dtype=torch.float32, device=device),
-        }
-        for name, length in (vectors or {}).items():
-            shape = (rows, length) if length else (rows,)
-            self._columns[name] = torch.zeros(shape, dtype=torch.float32, device=device)
+        self._columns = {"image": zeros(rows, *image_shape, dtype=torch.uint8)}
+        self._columns |= {name: zeros(rows, dtype=torch.int64) for name in ("id", "born", "draws")}
+        for name, length in {"loss": 0, "angle": 0, **(vectors or {})}.items():
+            self._columns[name] = zeros((rows, length) if length else rows, dtype=torch.float32)
         self._scratch = torch.zeros(2, capacity, dtype=torch.float64, device=device)
 
     def __len__(self) -> int:
@@ -60,7 +58,7 @@ class Store:
         return self._scratch[row, : self.filled]
 
     def extend(self, n: int) -> Tensor:
-        """Take the next n free slots into use, and tell which they are; `write` is to follow."""
+        """Take the next n free slots into use and return them; `write` is to follow."""
         slots = torch.arange(self.filled, self.filled + n, device=self._columns["id"].device)
         self.filled += n
         return slots
@@ -79,9 +77,51 @@ class Store:
         for name, column in self._columns.items():
             wanted, given = (filled, *column.shape[1:]), tuple(columns[name].shape)
             if given != wanted or filled > self.capacity:
-                raise ValueError(
-                    f"column {name} is {list(given)}, wanted {list(wanted)} of at most {self.capacity} rows"
-                )
+                limit = f"of at most {self.capacity} rows"
+                raise ValueError(f"column {name} is {list(given)}, wanted {list(wanted)} {limit}")
         self.filled = filled
         for name, column in self._columns.items():
             column[:filled] = columns[name].to(column)
+
+
+class Context(Protocol):
+    """Questions about images, uint8 [n, 3, H, W]. Asking changes no weights, momentum or batch norm statistics."""
+
+    def loss_increase(self, images: Tensor) -> Tensor:
+        """How much the loss of each image would rise by a plain SGD step on the stream minibatch alone: [n]."""
+        ...
+
+    def gradients(self, batches: Sequence[Tensor]) -> Tensor:
+        """The gradient of each batch's mean loss for the last layers, one row a batch: [n, d]."""
+        ...
+
+
+def smallest(values: Tensor, n: int, one_pass: int = ONE_PASS) -> Tensor:
+    """Places of the n smallest of values [m], smallest first, 0 <= n <= m; which of equal ones is not said."""
+    if n == 0 or len(values) <= one_pass:
+        return values.topk(n, largest=False).indices
+    pool = up_to_nth(values, n, one_pass)
+    return pool[values[pool].topk(n, largest=False).indices]
+
+
+def up_to_nth(values: Tensor, n: int, one_pass: int = ONE_PASS) -> Tensor:
+    """Places, ascending, of all values [m] that are not above the n-th smallest, 1 <= n <= m: n, or more by ties.
+
+    Where the minima of n runs are up to some number, n values are up to it. So the n-th smallest value is not above the
+    n-th smallest minimum, and runs whose minimum is above that hold no value that is wanted.
+    """
+    runs = len(values) // RUN
+    if len(values) <= one_pass or runs < 2 * n:
+        return _not_above(values, n)
+    near = _not_above(values[: runs * RUN].view(runs, RUN).amin(1), n)
+    if 2 * len(near) > runs:  # many ties
+        return _not_above(values, n)
+    inside = near[:, None] * RUN + torch.arange(RUN, device=near.device)
+    places = torch.cat([inside.flatten(), torch.arange(runs * RUN, len(values), device=near.device)])
+    return places[_not_above(values[places], n)]
+
+
+def _not_above(values: Tensor, n: int) -> Tensor:
+    """The same of values as a whole. NaN is not above anything here: runs that hold one are never passed over."""
+    threshold = values.topk(n, largest=False, sorted=False).values.max()
+    return (values > threshold).logical_not_().nonzero()[:, 0]

@@ -2,11 +2,10 @@
 
 from ocssl.objectives.barlow import BarlowTwins
 from ocssl.objectives.byol import BYOL
+from ocssl.objectives.contrastive import SimCLR
 from ocssl.objectives.moco import MoCo
-from ocssl.objectives.none import Nothing
-from ocssl.objectives.objective import OBJECTIVES, Objective, Output
+from ocssl.objectives.objective import OBJECTIVES, NoObjective, Objective, Output
 from ocssl.objectives.patches import CMP, EMPSSL
-from ocssl.objectives.simclr import SimCLR
 from ocssl.objectives.simsiam import SimSiam
 from ocssl.objectives.vicreg import VICReg
 
@@ -17,7 +16,7 @@ __all__ = [
     "OBJECTIVES",
     "BarlowTwins",
     "MoCo",
-    "Nothing",
+    "NoObjective",
     "Objective",
     "Output",
     "SimCLR",

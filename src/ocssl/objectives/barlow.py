@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import torch
 from torch import Tensor, nn
 
 from ocssl._core.angles import unit
-from ocssl.objectives.heads import projector
-from ocssl.objectives.objective import OBJECTIVES, Objective, Output
+from ocssl.objectives.objective import OBJECTIVES, Objective, Output, projector
 from ocssl.settings import Positive, Size, Weight
 
 EPS = 1e-5  # added to variances, as in batch norm
@@ -37,7 +34,7 @@ class BarlowTwins(Objective):
     The value of a sample, which is not trained, is 1 - cosine of its two standardised projections, in [0, 2].
     """
 
-    per_sample: ClassVar[Literal["exact", "surrogate", "none"]] = "surrogate"
+    per_sample = "surrogate"
 
     def __init__(
         self,

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl._core.angles import unit
-from ocssl.objectives.heads import predictor, projector
-from ocssl.objectives.objective import OBJECTIVES, Objective, Output
+from ocssl.objectives.objective import OBJECTIVES, Objective, Output, predictor, projector
 from ocssl.objectives.teachers import Teacher
 from ocssl.settings import Share, Size
 
@@ -25,6 +24,8 @@ class BYOL(Objective):
     The copy moves towards the network after every step and sees batches in train mode. The encoder that is evaluated
     is the trained one.
     """
+
+    shardable = True
 
     def __init__(
         self,

@@ -6,10 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ocssl._core.angles import unit
-from ocssl.objectives.contrast import contrast, others
-from ocssl.objectives.heads import projector
-from ocssl.objectives.objective import OBJECTIVES, Objective, Output
-from ocssl.objectives.simclr import contrastive_distance
+from ocssl.objectives.contrastive import contrast, contrastive_distance, others
+from ocssl.objectives.objective import OBJECTIVES, Objective, Output, projector
 from ocssl.objectives.teachers import Teacher
 from ocssl.settings import Positive, Share, Size
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl._core.angles import unit
+from ocssl._core.random import single_sample
 from ocssl._core.registry import Registry
 
 
@@ -30,13 +31,14 @@ class Objective(nn.Module):
     """An SSL loss with its heads around an encoder: views [V, B, 3, H, W] in, `Output` out. Never touches the memory.
 
     A subclass takes the encoder, the length of its features and that of the projection, its options as keyword-only
-    arguments, makes its heads and defines `forward`. Each view is a pass of its own, so batch norm statistics are per
+    arguments, makes its heads and defines `forward`. Each view is a separate pass, so batch norm statistics are per
     view. `forward` changes nothing but batch norm statistics: what else is to be remembered is done in `after_step`.
     """
 
     per_sample: ClassVar[Literal["exact", "surrogate", "none"]] = "exact"  # what `Output.loss` is
     lowest: ClassVar[float] = 0.0  # the lowest loss that a sample can have
     contrastive: ClassVar[bool] = False  # whether the other samples of a batch are negatives
+    shardable: ClassVar[bool] = False  # whether each rank's rows by themselves give the loss of the whole batch
     views: int = 2  # that it wants of each image
     temperature: float  # of a contrastive one
     projector: nn.Module
@@ -72,3 +74,58 @@ class Objective(nn.Module):
 
 
 OBJECTIVES: Registry[Objective] = Registry("objective")
+
+
+@OBJECTIVES.add("none")
+class NoObjective(Objective):
+    """No loss: for methods whose whole loss is a term, such as SCALE. Projections are the features."""
+
+    per_sample = "none"
+
+    def __init__(self, encoder: nn.Module, dimension: int, projection: int) -> None:
+        super().__init__(encoder, dimension, dimension)
+        self.projector = nn.Identity()
+
+    def forward(self, views: Tensor) -> Output:
+        features = torch.stack([self.encode(view) for view in views])
+        return Output(features.new_zeros(features.shape[1]), features, features)
+
+
+# ---- heads that objectives and terms share --------------------------------------------------------------------------
+
+
+def projector(inputs: int, hidden: int, outputs: int, *, norm: bool = True) -> nn.Sequential:
+    """Three layers with batch norm; the last norm has no affine part, so the bias before it has no effect: frozen.
+
+    Without the last norm there is no last bias either: it is for losses that centre their input.
+    """
+    last = nn.Linear(hidden, outputs, bias=norm)
+    if norm:
+        last.bias.requires_grad_(False)
+    layers = [
+        nn.Linear(inputs, hidden, bias=False),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden, hidden, bias=False),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(inplace=True),
+        last,
+    ]
+    return nn.Sequential(*layers, nn.BatchNorm1d(outputs, affine=False)) if norm else nn.Sequential(*layers)
+
+
+def predictor(width: int, hidden: int | None = None) -> nn.Sequential:
+    """Two layers with a bottleneck (None: a quarter of the width), no norm at the end."""
+    hidden = hidden or max(1, width // 4)
+    return nn.Sequential(
+        nn.Linear(width, hidden, bias=False),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden, width),
+    )
+
+
+def by_view(head: nn.Module, views: Tensor) -> Tensor:
+    """Each view through the head in a separate pass, one row by running statistics: [V, B, D] -> [V, B, D']."""
+    with single_sample(head, alone=views.shape[1] == 1):
+        return torch.stack([head(view) for view in views])

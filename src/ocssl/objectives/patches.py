@@ -6,14 +6,11 @@ view settings say: `views.crop_scale`.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import torch
 from torch import Tensor, nn
 
 from ocssl._core.angles import unit
-from ocssl.objectives.heads import predictor, projector
-from ocssl.objectives.objective import OBJECTIVES, Objective, Output
+from ocssl.objectives.objective import OBJECTIVES, Objective, Output, predictor, projector
 from ocssl.settings import Positive, Size, Weight
 
 
@@ -33,8 +30,8 @@ def coding_rate(z: Tensor, eps: float) -> Tensor:
 class Patches(Objective):
     """What the two have in common: many views, one pass."""
 
-    per_sample: ClassVar[Literal["exact", "surrogate", "none"]] = "surrogate"
-    lowest: ClassVar[float] = -1.0
+    per_sample = "surrogate"
+    lowest = -1.0
 
     def together(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """Features [V, B, D] and projections [V, B, P]."""

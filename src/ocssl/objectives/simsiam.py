@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
 from ocssl._core.angles import unit
-from ocssl.objectives.heads import predictor, projector
-from ocssl.objectives.objective import OBJECTIVES, Objective, Output
+from ocssl.objectives.objective import OBJECTIVES, Objective, Output, predictor, projector
 from ocssl.settings import Size
 
 
@@ -23,7 +20,8 @@ def simsiam_loss(p1: Tensor, p2: Tensor, z1: Tensor, z2: Tensor) -> Tensor:
 class SimSiam(Objective):
     """SimSiam: each view predicts the other's projection. Loss in [-1, 1], exact per sample."""
 
-    lowest: ClassVar[float] = -1.0
+    lowest = -1.0
+    shardable = True
 
     def __init__(
         self,

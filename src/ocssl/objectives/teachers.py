@@ -50,10 +50,10 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def features(self, views: Tensor) -> Tensor:
-        """Encoder space: [V, B, 3, H, W] -> [V, B, D]; every view is a pass of its own."""
+        """Encoder space: [V, B, 3, H, W] -> [V, B, D]; every view is a separate pass."""
         return torch.stack([self.encoder(view) for view in views])
 
     @torch.no_grad()
     def forward(self, views: Tensor) -> Tensor:
-        """Projector space: [V, B, 3, H, W] -> [V, B, P]; every view is a pass of its own."""
+        """Projector space: [V, B, 3, H, W] -> [V, B, P]; every view is a separate pass."""
         return torch.stack([self.projector(self.encoder(view)) for view in views])

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import torch
 from torch import Tensor, nn
 
-from ocssl.objectives.heads import projector
-from ocssl.objectives.objective import OBJECTIVES, Objective, Output
+from ocssl.objectives.objective import OBJECTIVES, Objective, Output, projector
 from ocssl.settings import Positive, Weight
 
 EPS = 1e-4  # under the square root of a variance
@@ -38,7 +35,7 @@ class VICReg(Objective):
     the weights of 25 act on projections that nothing normalises.
     """
 
-    per_sample: ClassVar[Literal["exact", "surrogate", "none"]] = "surrogate"
+    per_sample = "surrogate"
 
     def __init__(
         self,

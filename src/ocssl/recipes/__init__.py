@@ -12,20 +12,27 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ocssl._files.toml import read_toml
+from ocssl._files.untrusted import reading
 from ocssl.errors import SettingError, unknown
-from ocssl.settings import ObjectiveSettings, merge, nest
+from ocssl.settings import PART_SECTIONS, merge, nest
 
-ABOUT = ("summary", "paper")  # keys of a method's file that describe it
+ABOUT = ("summary", "paper", "title")  # keys of a file that describe it
 
 
 def methods() -> dict[str, str]:
     """Names of the methods that come with ocssl, with a line on each."""
-    return {name: str(_read("methods", name).get("summary", "")) for name in _names("methods")}
+    return _summaries("methods")
 
 
 def benchmarks() -> dict[str, str]:
     """Names of the benchmarks that come with ocssl, with a line on each."""
-    return {name: str(_read("benchmarks", name).get("summary", "")) for name in _names("benchmarks")}
+    return _summaries("benchmarks")
+
+
+def title(benchmark: str) -> str:
+    """The name of a benchmark as papers print it."""
+    return str(_read("benchmarks", benchmark).get("title", benchmark))
 
 
 def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,11 +57,17 @@ def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) ->
 
 
 def _without_options_of_another(tree: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A user who names another objective does not want the options that the recipe has for its own."""
-    given, chosen = tree.get("objective", {}), own.get("objective", {})
-    name = chosen.get("name") if isinstance(chosen, Mapping) else None
-    if name is not None and name != given.get("name", ObjectiveSettings().name):
-        tree["objective"] = {key: value for key, value in given.items() if key in ObjectiveSettings.model_fields}
+    """A user who names another part does not want the options that the recipe has for its own."""
+    for section, model in PART_SECTIONS.items():
+        given, chosen = tree.get(section, {}), own.get(section, {})
+        name = chosen.get("name") if isinstance(chosen, Mapping) else None
+        if name is not None and name != given.get("name", model.model_fields["name"].default):
+            kept = set(model.model_fields)
+            if section == "encoder":  # what is wanted of one encoder, a width, is wanted of another that has it
+                from ocssl.encoders import ENCODERS  # imports torch
+
+                kept |= set(ENCODERS.options(name) if name in ENCODERS else ())
+            tree[section] = {key: value for key, value in given.items() if key in kept}
     return tree
 
 
@@ -62,22 +75,21 @@ def _method(name: str) -> dict[str, Any]:
     if not isinstance(name, str):
         raise SettingError(f"a method is a name or the path of a recipe as text, not {name!r}.")
     if name.endswith(".toml"):
-        try:
-            return tomllib.loads(Path(name).read_text())
-        except OSError as error:
-            raise SettingError(f"cannot read the recipe {name}: {error.strerror}.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingError(f"the recipe {name} is not TOML: {error}.") from None
+        with reading(name, SettingError):
+            return read_toml(Path(name))
     known = _names("methods")
     if name not in known:
         raise unknown("method", name, known)
     return _read("methods", name)
 
 
+def _summaries(kind: str) -> dict[str, str]:
+    return {name: str(_read(kind, name).get("summary", "")) for name in _names(kind)}
+
+
 def _names(kind: str) -> list[str]:
-    return sorted(
-        f.name.removesuffix(".toml") for f in files(__package__).joinpath(kind).iterdir() if f.name.endswith(".toml")
-    )
+    found = [Path(file.name) for file in files(__package__).joinpath(kind).iterdir()]
+    return sorted(file.stem for file in found if file.suffix == ".toml")
 
 
 def _read(kind: str, name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from ocssl.results.read import Run
-from ocssl.results.series import by_series, comparable, known
+from ocssl.results.run_groups import ACCURACIES, by_series, comparable, known
 
 CONFIDENCE = 0.95
 LEAST_SPREAD = 1e-9  # points; below it, gaps differ by rounding only
@@ -26,6 +26,14 @@ class Difference:
     mean: float
     half: float | None  # the interval is mean - half to mean + half; None where there is none
     pairs: int
+
+    @property
+    def low(self) -> float:
+        return self.mean - (self.half or 0.0)
+
+    @property
+    def high(self) -> float:
+        return self.mean + (self.half or 0.0)
 
     @property
     def verdict(self) -> str:
@@ -71,11 +79,8 @@ def ranking(series: Mapping[str, Sequence[Run]]) -> list[str]:
 def against(name: str, reference: str, series: Mapping[str, Sequence[Run]]) -> Comparison:
     """One series against another."""
     final, average = (
-        difference(
-            {run.seed: getattr(run, key) for run in series[name]},
-            {run.seed: getattr(run, key) for run in series[reference]},
-        )
-        for key in ("final", "average")
+        difference(*({run.seed: getattr(run, key) for run in series[side]} for side in (name, reference)))
+        for key in ACCURACIES
     )
     return Comparison(name, reference, series[name][0], final, average)
 

@@ -1,124 +1,91 @@
-"""All charts of a report, part by part; the same runs give the same figures."""
+"""All charts of a report, part by part: curves, heat maps, spectra and bars; the same runs give the same figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
 
-from ocssl.results.bars import compute_chart, forest_chart
-from ocssl.results.chart import Chart
-from ocssl.results.compare import Comparison
-from ocssl.results.curves import Columns, Numbers, evaluation_chart, quantile_chart, step_chart
-from ocssl.results.heatmap import born_map, class_map, loss_map, spectrum_chart, task_map
-from ocssl.results.read import Run
-from ocssl.results.records import Evaluation
+from ocssl._core.measures import MEASURES, Measure
+from ocssl.results.chart import (
+    COLOURS,
+    STREAM,
+    Bars,
+    Chart,
+    Columns,
+    HeatMap,
+    Intervals,
+    Line,
+    Numbers,
+    Panel,
+    Style,
+    age_chart,
+    chart,
+    evaluation_chart,
+    legend,
+    step_chart,
+)
+from ocssl.results.compare import Comparison, Difference
+from ocssl.results.read import MemorySummary, Run
+from ocssl.results.run_groups import by_series
 from ocssl.results.summary import decays
 
-ACTIVE = "overlap.active"  # has a chart of its own
+MOST_COLUMNS, MOST_ROWS, LOSS_ROWS = 60, 100, 25  # of a heat map
+MOST_VALUES, LEAST_VALUE = 128, 1e-6  # of a spectrum
+STORED = "share of the memory, %"
+PHASES: dict[str, tuple[str, ...]] = {
+    "data": ("data",),
+    "views": ("views",),
+    "forward": ("forward",),
+    "backward": ("backward", "optimizer"),
+    "memory": ("draw", "refresh", "insert"),
+    "terms": ("terms",),
+    "probe": ("probe",),
+    "save": ("save",),
+}
+OTHER = "other"
+FILLS = dict(zip((*PHASES, OTHER), (*COLOURS, "#F0E442", "#999999", "#5C5C5C"), strict=True))
+PATTERNS = dict(zip(FILLS, ("", "", "/", "", "\\", "x", ".", "-", "|"), strict=True))
+
+Column = tuple[float, Sequence[float]]  # a place in the stream, and numbers from bottom to top
 
 
 def all_charts(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> dict[str, list[Chart]]:
     """The charts of each part of the page, without those for which no run has the numbers."""
+    phases = decays(runs)
+
+    def evaluated(section: str) -> list[Chart | None]:
+        return [evaluation_chart(measure, runs, phases) for measure in MEASURES.charted("evaluation", section)]
+
     made: dict[str, list[Chart | None]] = {
         "comparison": [forest_chart(comparisons)],
-        "accuracy": [_accuracy(runs)],
-        "tasks": [task_map(runs)],
-        "latent": _latent(runs),
+        "accuracy": evaluated("accuracy"),
+        "tasks": [heat_map(TASKS, runs)],
+        "latent": evaluated("latent"),
         "spectrum": [spectrum_chart(runs)],
         "loss": _losses(runs),
-        "health": _health(runs),
-        "memory": [
-            born_map(runs),
-            quantile_chart(
-                "age",
-                "Age of stored images",
-                "Stream images that have passed since arrival: the median as a line, the middle half as a band. A line "
-                "that rises without end is a memory that no longer changes.",
-                "age, stream images",
-                runs,
-                lambda held: held.age,
-            ),
-            class_map(runs),
-            loss_map(runs),
-        ],
+        "health": [step_chart(measure, runs) for measure in MEASURES.charted("step", "health")],
+        "memory": [heat_map(BORN, runs), age_chart(runs), heat_map(CLASSES, runs), loss_map(runs)],
         "compute": [compute_chart(runs)],
     }
     return {part: [chart for chart in charts if chart] for part, charts in made.items()}
 
 
-def _accuracy(runs: Sequence[Run]) -> Chart | None:
-    return evaluation_chart(
-        "accuracy",
-        "Accuracy over the stream",
-        "Accuracy of a probe on the frozen encoder, means over seeds with a band of one standard deviation; the first "
-        "point is the untrained encoder; vertical lines, if any, are ends of experiences after which it was measured.",
-        "accuracy, %",
-        runs,
-        lambda e: e.accuracy,
-        percent=1,
-    )
-
-
-def _latent(runs: Sequence[Run]) -> list[Chart | None]:
-    phases = decays(runs)
-
-    def overlap(key: str, title: str, words: str, measure: Callable[[Evaluation], float | None]) -> Chart | None:
-        marked = phases if key == "overlap" else {}
-        return evaluation_chart(key, title, words, "Overlap, % of pairs", runs, measure, percent=100, decays=marked)
-
-    return [
-        evaluation_chart(
-            "deviation",
-            "Deviation",
-            "How far the views of one image lie apart, from 0 to 1: a fall means that the encoder "
-            "packs each image ever tighter.",
-            "Deviation",
-            runs,
-            lambda e: e.deviation,
-            decays=phases,
-        ),
-        overlap(
-            "overlap",
-            "Overlap",
-            "Share of pairs of images whose views mix: a rise means that images are told apart less and less.",
-            lambda e: e.overlap,
-        ),
-        overlap(
-            "online-overlap",
-            "Overlap in the memory",
-            "The same of stored images, from statistics that training left there: what a method can see by itself.",
-            lambda e: e.online_overlap,
-        ),
-    ]
-
-
 def _losses(runs: Sequence[Run]) -> list[Chart | None]:
-    objectives = dict.fromkeys(run.objective for run in runs if run.has_loss)
-    terms = dict.fromkeys(name.partition(".")[0] for run in runs for name in run.terms)
-    return [
-        *(
-            step_chart(
-                f"ssl-{i}",
-                f"SSL loss: {objective}",
-                "The objective's own loss, without terms; comparable between runs with the same objective.",
-                "SSL loss",
-                runs,
-                _own_loss(objective),
-            )
-            for i, objective in enumerate(objectives, 1)
-        ),
-        *(
-            step_chart(
-                f"term-{i}",
-                f"Loss of the term {term}",
-                "Before its weight; comparable between runs with the same term."
-                + " Thin lines with marks: its parts, or what else it shows." * _has_signals(runs, term),
-                "loss of the term",
-                runs,
-                _of_term(term),
-            )
-            for i, term in enumerate(terms, 1)
-        ),
-    ]
+    """The loss of each objective, and of each term with those of its signals that have no chart."""
+    charts, ssl = [], MEASURES["ssl"]
+    for i, objective in enumerate(dict.fromkeys(run.objective for run in runs if run.has_loss), 1):
+        named = replace(ssl, chart=f"ssl-{i}", title=f"{ssl.title}: {objective}")
+        charts.append(step_chart(named, runs, _own_loss(objective)))
+    for i, term in enumerate(dict.fromkeys(name.partition(".")[0] for run in runs for name in run.terms), 1):
+        columns = _of_term(term)
+        caption = "Before its weight; comparable between runs with the same term."
+        if any(signal for run in runs for signal in columns(run)):
+            caption += " Thin lines with marks: its parts, or what else it shows."
+        title = f"Loss of the term {term}"
+        named = Measure(term, "", axis="loss of the term", chart=f"term-{i}", title=title, caption=caption)
+        charts.append(step_chart(named, runs, columns))
+    return charts
 
 
 def _own_loss(objective: str) -> Columns:
@@ -126,42 +93,205 @@ def _own_loss(objective: str) -> Columns:
 
 
 def _of_term(term: str) -> Columns:
+    charted = {measure.key for measure in MEASURES.of("step") if measure.caption}
+
     def columns(run: Run) -> dict[str, Numbers]:
-        names = [name for name in run.terms if name.partition(".")[0] == term and name != ACTIVE]
+        names = [name for name in run.terms if name.partition(".")[0] == term and name not in charted]
         return {name.partition(".")[2]: run.terms[name] for name in names}
 
     return columns
 
 
-def _has_signals(runs: Sequence[Run], term: str) -> bool:
-    return any(name.startswith(f"{term}.") and name != ACTIVE for run in runs for name in run.terms)
-
-
-def _health(runs: Sequence[Run]) -> list[Chart | None]:
-    return [
-        step_chart(
-            "spread",
-            "Spread",
-            "Near 0, all images get the same features.",
-            "spread of features",
-            runs,
-            lambda run: {"": run.trace["spread"]},
-        ),
-        step_chart(
-            "rank",
-            "Effective rank",
-            "Near 1, features vary along one line only.",
-            "directions used",
-            runs,
-            lambda run: {"": run.trace["rank"]},
-        ),
-        step_chart(
-            "active",
-            "Active overlap pairs",
-            "Share of pairs on which the Overlap term acts; 0 means that it does nothing.",
-            "active pairs, %",
-            runs,
-            lambda run: {"": run.terms.get(ACTIVE, [])},
-            percent=100,
-        ),
+def forest_chart(comparisons: Sequence[Comparison]) -> Chart | None:
+    """Mean differences to the reference, with their intervals, one row a series."""
+    rows = [f"{c.series} against {c.reference}" for c in comparisons]
+    marks = [
+        _differences("Final", [c.final for c in comparisons], 0.0, Style(COLOURS[0], symbol="circle")),
+        _differences("Average", [c.average for c in comparisons], -0.22, Style(COLOURS[1], symbol="square-open")),
     ]
+    return chart(
+        "forest",
+        "Differences with 95 % intervals",
+        "Right of zero the method is better than what it is compared with, left of it worse; an interval that holds "
+        "zero does not tell them apart.",
+        [Panel("difference in accuracy, points", "", [item for item in marks if item.x], rows=rows)],
+    )
+
+
+def _differences(name: str, found: Sequence[Difference | None], lift: float, style: Style) -> Intervals:
+    there = [(len(found) - 1 - i + lift, d) for i, d in enumerate(found) if d is not None]
+    halves = [d.half or 0.0 for _, d in there]
+    details = [d.lack or f"from {d.low:+.2f} to {d.high:+.2f}, {d.pairs} pairs" for _, d in there]
+    return Intervals(name, [d.mean for _, d in there], [y for y, _ in there], halves, style, details)
+
+
+def compute_chart(runs: Sequence[Run]) -> Chart | None:
+    """Seconds by phase, stacked, means over seeds."""
+    groups = [(legend(group[0]), phase_seconds(group)) for group in by_series(runs).values()]
+    groups = [(name, seconds) for name, seconds in groups if seconds]
+    bars = [
+        Bars(phase, [seconds[phase] for _, seconds in groups], colour, PATTERNS[phase])
+        for phase, colour in FILLS.items()
+        if any(seconds[phase] for _, seconds in groups)
+    ]
+    words = "Seconds of the program by phase, means over seeds; machines and their load differ."
+    return chart("compute", "Compute by phase", words, [Panel("seconds", "", bars, rows=[name for name, _ in groups])])
+
+
+def phase_seconds(group: Iterable[Run]) -> dict[str, float]:
+    """Mean seconds of each phase over the runs that recorded them; phases that have no place here are `other`."""
+    recorded = [run.phases for run in group if sum(run.phases.values()) > 0]
+    if not recorded:
+        return {}
+    placed = {fine for parts in PHASES.values() for fine in parts}
+    mean = {
+        name: fmean(sum(run.get(fine, 0.0) for fine in parts) for run in recorded) for name, parts in PHASES.items()
+    }
+    return mean | {OTHER: fmean(sum(s for fine, s in run.items() if fine not in placed) for run in recorded)}
+
+
+@dataclass(frozen=True)
+class MapSpec:
+    """A heat map over the stream: one panel for each series, means over its seeds."""
+
+    key: str
+    title: str
+    caption: str
+    axis: str
+    unit: str
+    columns: Callable[[Run], list[Column]]
+    rows: Callable[[int, int], Iterable[float]]  # places of n rows, each of `size` neighbours
+    from_zero: bool = True  # the scale of colours
+
+
+def _shares_of(counts: Callable[[MemorySummary], tuple[float, ...]]) -> Callable[[Run], list[Column]]:
+    """Counts of a memory as per cent of what is stored."""
+
+    def columns(run: Run) -> list[Column]:
+        held = [(memory.share, counts(memory)) for memory in run.memories]
+        return [(x, [100 * n / (sum(own) or 1) for n in own]) for x, own in held if x is not None and own]
+
+    return columns
+
+
+TASKS = MapSpec(
+    "tasks",
+    "Accuracy by task",
+    "Each row is a task, each column an evaluation, brighter is better: a row that darkens to the right is a task "
+    "that is being forgotten.",
+    "task",
+    "accuracy, %",
+    lambda run: [(e.share, e.tasks) for e in run.evaluations if e.share is not None and e.tasks],
+    lambda n, size: (i * size + 1 for i in range(n)),
+    from_zero=False,
+)
+BORN = MapSpec(
+    "born",
+    "Where stored images come from",
+    "Each column is the memory at an evaluation, each row a part of the stream: a bright diagonal keeps what is "
+    "new, bright rows keep what is old, an even colour below the diagonal keeps all alike.",
+    "arrival, % of the stream",
+    STORED,
+    _shares_of(lambda memory: memory.born),
+    lambda n, size: (100 * (i + 0.5) * size / (n * size) for i in range(n)),
+)
+CLASSES = MapSpec(
+    "classes",
+    "Classes in the memory",
+    "Each row is a class, in the order of the benchmark: an even column is a balanced memory.",
+    "class",
+    STORED,
+    _shares_of(lambda memory: memory.classes),
+    lambda n, size: (i * size for i in range(n)),
+)
+
+
+def heat_map(spec: MapSpec, runs: Sequence[Run]) -> Chart | None:
+    """The chart of a heat map, on one scale for all panels."""
+    maps: dict[str, HeatMap] = {}
+    for series, group in by_series(runs).items():
+        mean = _mean([spec.columns(run) for run in group])
+        if mean:
+            size = -(-len(mean[0][1]) // MOST_ROWS)  # neighbours in one row, where there are very many
+            mean = [(x, [fmean(column[i : i + size]) for i in range(0, len(column), size)]) for x, column in mean]
+            places = list(spec.rows(len(mean[0][1]), size))
+            maps[legend(group[0])] = _cells(series, mean, places, spec.axis.split(",")[0], spec.unit)
+    known = [v for cells in maps.values() for row in cells.values for v in row if v is not None]
+    top, bottom = max(known, default=0.0), min(known, default=0.0)
+    low = 0 if spec.from_zero else min(bottom, top - 1)
+    panels = [Panel(STREAM, spec.axis, [replace(cells, low=low, high=top)], name) for name, cells in maps.items()]
+    return chart(spec.key, spec.title, spec.caption, panels)
+
+
+def loss_map(runs: Sequence[Run]) -> Chart | None:
+    """Histograms of stored losses through time, on one scale for each series."""
+    panels = []
+    for series, group in by_series(runs).items():
+        held = [[m for m in run.memories if m.loss and m.losses] for run in group if run.has_loss]
+        if any(held):
+            low, high = min(m.loss[0] for own in held for m in own), max(m.loss[-1] for own in held for m in own)
+            step = (high - low) / LOSS_ROWS or 1.0
+            columns = [[(m.share, _rebinned(m, low, step)) for m in own if m.share is not None] for own in held]
+            rows = [low + (i + 0.5) * step for i in range(LOSS_ROWS)]
+            if mean := _mean(columns):
+                cells = _cells(series, mean, rows, "loss", STORED)
+                panels.append(Panel(STREAM, "stored loss", [cells], legend(group[0])))
+    words = "Each column is the histogram of stored losses at an evaluation."
+    return chart("losses", "Losses in the memory", words, panels)
+
+
+def _rebinned(memory: MemorySummary, low: float, step: float) -> list[float]:
+    """A histogram on the rows of the chart, in per cent: counts are spread evenly over their part of the range."""
+    width = (memory.loss[-1] - memory.loss[0]) / len(memory.losses)
+    rows = [0.0] * LOSS_ROWS
+    for i, count in enumerate(memory.losses):
+        begin, end = ((memory.loss[0] + k * width - low) / step for k in (i, i + 1))
+        for row in range(max(0, int(begin)), min(LOSS_ROWS, int(end) + 1)):
+            inside = (min(end, row + 1) - max(begin, row)) / (end - begin) if end > begin else float(int(begin) == row)
+            rows[row] += 100 * count * max(0.0, inside) / (sum(memory.losses) or 1)
+    return rows
+
+
+def _mean(curves: Sequence[Sequence[Column]]) -> list[Column]:
+    """Columns of seeds as one: the mean of those that have as many rows as the longest."""
+    found: dict[float, list[Sequence[float]]] = {}
+    for curve in curves:
+        for x, column in curve:
+            found.setdefault(round(x, 2), []).append(column)
+    places = sorted(found)
+    if len(places) > MOST_COLUMNS:
+        places = [places[round(i * (len(places) - 1) / (MOST_COLUMNS - 1))] for i in range(MOST_COLUMNS)]
+    most = max((len(column) for x in places for column in found[x]), default=0)
+    fit = {x: [column for column in found[x] if len(column) == most] for x in places}
+    return [(x, [fmean(row) for row in zip(*own, strict=True)]) for x, own in fit.items() if own]
+
+
+def _cells(series: str, columns: Sequence[Column], rows: Sequence[float], what: str, unit: str) -> HeatMap:
+    values = [[column[i] for _, column in columns] for i in range(len(rows))]
+    return HeatMap(series, [x for x, _ in columns], rows, values, unit, what)
+
+
+def spectrum_chart(runs: Sequence[Run]) -> Chart | None:
+    """Singular values at the first, a middle and the last evaluation."""
+    panels = []
+    for group in by_series(runs).values():
+        mean = _mean([[(s.share, s.values) for s in run.spectra if s.share is not None] for run in group])
+        chosen = list(dict.fromkeys([0, len(mean) // 2, len(mean) - 1])) if mean else []
+        looks = zip(chosen, COLOURS, ("dot", "dash", "solid"), strict=False)
+        lines = [_values(*mean[i], Style(colour, dash)) for i, colour, dash in looks]
+        axes = ("number of the direction", "singular value, the largest 1")
+        panels.append(Panel(*axes, lines, legend(group[0]), log=True))
+    return chart(
+        "spectrum",
+        "Spectrum of features",
+        "How much features vary along each direction, the strongest first: a steep fall uses few directions, and one "
+        "that steepens from the first evaluation to the last is losing some.",
+        panels,
+    )
+
+
+def _values(share: float, values: Sequence[float], style: Style) -> Line:
+    step = -(-len(values) // MOST_VALUES)
+    kept = [(i + 1, v if v >= LEAST_VALUE else None) for i, v in enumerate(values) if i % step == 0]
+    places, numbers = zip(*kept, strict=True)
+    return Line(f"at {share:.0f} % of the stream", places, numbers, style=style, hover="direction %{x}: %{y:.2g}")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from ocssl._core.cells import mean_and_spread
+from ocssl._core.table import mean_cell
 from ocssl.results.compare import OPEN, Difference, against, ranking
-from ocssl.results.decay import LEAST, Decay, find_decay, together
-from ocssl.results.read import Run
-from ocssl.results.records import Evaluation
-from ocssl.results.series import by_series, circumstances, comparable, known, shared_seeds
+from ocssl.results.latent_decay import LEAST, Decay, find_decay, median_phase
+from ocssl.results.read import Evaluation, Run
+from ocssl.results.run_groups import by_series, circumstances, comparable, known, shared_seeds
 
 DECAYS, NO_DECAY, UNKNOWN_DECAY = "decays", "no decay seen", "not measured"
 # what gives a method more to work with, whatever its rules are
@@ -20,18 +19,15 @@ TOO_FEW = f"too few evaluations to tell decay ({LEAST} are needed)"
 
 def summary(runs: Sequence[Run]) -> list[str]:
     """Sentences: how many runs, the best method, by how much, how sure, decay, and what else a reader should know."""
-    words = [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}."]
-    words += _rankings(runs)
-    words += _decay_sentence(runs)
-    below = [run.label for run in runs if run.finished and _below_start(run)]
-    if below:
-        words.append(f"Ending below the untrained encoder: {', '.join(below)}.")
-    unfinished = [run.label for run in runs if not run.finished]
-    if unfinished:
-        words.append(f"Unfinished, so not compared: {', '.join(unfinished)}.")
-    fallen = [run.label for run in runs if run.collapsed]
-    words.append(f"Collapsed: {', '.join(fallen)}." if fallen else "Nothing collapsed.")
-    return words
+    below = [run for run in runs if run.start is not None and run.final is not None and run.final < run.start]
+    listed = {
+        "Ending below the untrained encoder": [run.label for run in below if run.finished],
+        "Unfinished, so not compared": [run.label for run in runs if not run.finished],
+        "Collapsed": [run.label for run in runs if run.collapsed],
+    }
+    words = [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}.", *_rankings(runs), *_decay_sentence(runs)]
+    words += [f"{what}: {', '.join(labels)}." for what, labels in listed.items() if labels]
+    return words if listed["Collapsed"] else [*words, "Nothing collapsed."]
 
 
 def unlike(runs: Sequence[Run]) -> list[str]:
@@ -39,15 +35,16 @@ def unlike(runs: Sequence[Run]) -> list[str]:
     words = []
     for group in comparable(runs):
         series = {name: own[0].settings for name, own in by_series(group).items()}
-        told = []
+        differences = []
         for key in COMPUTE:
             values: dict[str, list[str]] = {}
             for name, settings in series.items():
                 values.setdefault(str(settings.get(key)), []).append(name)
             if len(values) > 1:
-                told.append(f"{key} ({', '.join(f'{value}: {_and(names)}' for value, names in values.items())})")
-        if told:
-            words.append(f"On {group[0].benchmark} the methods differ in more than their rules: {'; '.join(told)}.")
+                differences.append(f"{key} ({', '.join(f'{value}: {_and(names)}' for value, names in values.items())})")
+        if differences:
+            what = "; ".join(differences)
+            words.append(f"On {group[0].benchmark} the methods differ in more than their rules: {what}.")
     return words
 
 
@@ -73,14 +70,14 @@ def _ranking(runs: list[Run], groups: Sequence[list[Run]]) -> list[str]:
         compared = {name: [run for run in own if run.seed in shared] for name, own in several.items()}
     best, *others = ranking(compared)
     mean = fmean(known(compared[best], "average"))
-    final = mean_and_spread(known(compared[best], "final"))
+    final = mean_cell(known(compared[best], "final"))
     where = f"On {runs[0].benchmark} ({circumstances(runs[0], [group[0] for group in groups])}) {best} has"
     if not others:
         return [f"{where} an average accuracy of {mean:.1f} % and a final one of {final} %."]
     second = compared[others[0]]
     gap = mean - fmean(known(second, "average"))
     margin = f"{gap:.1f} points above" if gap >= 0.05 else "less than 0.1 points above"
-    end = f"its final accuracy is {final} %, that of {others[0]} {mean_and_spread(known(second, 'final'))} %."
+    end = f"its final accuracy is {final} %, that of {others[0]} {mean_cell(known(second, 'final'))} %."
     found = against(best, others[0], compared).average if shared else None
     words = [f"{where} the best average accuracy: {mean:.1f} %, {margin} {others[0]}; {end}", sureness(found, best)]
     return words + (_missing(several, shared) if shared else [])
@@ -106,42 +103,43 @@ def sureness(found: Difference | None, best: str) -> str:
             f"Over {found.pairs} paired seeds the gap in average accuracy is {found.mean:+.1f} points each time: equal "
             "gaps show no spread, so there is no interval and nothing is decided."
         )
-    low, high = found.mean - found.half, found.mean + found.half
-    range_ = f"Over {found.pairs} paired seeds the gap in average accuracy is {low:+.1f} to {high:+.1f} points (95 %)"
-    return f"{range_}: the two are {OPEN}." if found.verdict == OPEN else f"{range_}: {best} is {found.verdict}."
+    gap = f"the gap in average accuracy is {found.low:+.1f} to {found.high:+.1f} points (95 %)"
+    end = f"the two are {OPEN}" if found.verdict == OPEN else f"{best} is {found.verdict}"
+    return f"Over {found.pairs} paired seeds {gap}: {end}."
 
 
 def phases(group: Sequence[Run]) -> list[Decay | None]:
     """The phase of decay, in per cent of the stream, of each run that has evaluations enough to tell."""
-    told = []
+    found = []
     for run in group:
         there = [(e.share, e) for e in _measured(run) if e.share is not None]
         if len(there) >= LEAST:
-            columns = ([e.deviation for _, e in there], [e.overlap for _, e in there], [e.accuracy for _, e in there])
-            told.append(find_decay([share for share, _ in there], *columns))
-    return told
+            columns = ([e[key] for _, e in there] for key in ("deviation", "overlap", "accuracy"))
+            found.append(find_decay([share for share, _ in there], *columns))
+    return found
 
 
 def _measured(run: Run) -> list[Evaluation]:
     """Evaluations of a trained encoder that say something about decay."""
-    return [e for e in run.evaluations if e.experience > 0 and e.overlap is not None and e.accuracy is not None]
+    known = [e for e in run.evaluations if e["overlap"] is not None and e["accuracy"] is not None]
+    return [e for e in known if e.experience > 0]
 
 
 def decays(runs: Sequence[Run]) -> dict[str, Decay]:
     """The phase of decay of each series that has one."""
-    found = {series: together(phases(group)) for series, group in by_series(runs).items()}
+    found = {series: median_phase(phases(group)) for series, group in by_series(runs).items()}
     return {series: phase for series, phase in found.items() if phase}
 
 
 def decay_words(group: Sequence[Run]) -> str:
     """Whether a series decays, and since when."""
-    told = phases(group)
-    if not told:
+    found = phases(group)
+    if not found:
         return TOO_FEW if any(map(_measured, group)) else UNKNOWN_DECAY
-    count, phase = sum(p is not None for p in told), together(told)
-    of = f" ({count} of {len(told)} seeds)" if len(told) > 1 and count else ""
+    count, phase = sum(p is not None for p in found), median_phase(found)
+    of = f" ({count} of {len(found)} seeds)" if len(found) > 1 and count else ""
     if phase is None:
-        return f"decay in {count} of {len(told)} seeds only" if count else NO_DECAY
+        return f"decay in {count} of {len(found)} seeds only" if count else NO_DECAY
     until = "on" if phase.lasts else f"to {phase.end:.0f} %"
     packing = f", Deviation falling from {phase.packing:.0f} %" if phase.packing is not None else ""
     return f"{DECAYS} from {phase.start:.0f} % of the stream {until}{packing}{of}"
@@ -149,21 +147,16 @@ def decay_words(group: Sequence[Run]) -> str:
 
 def _decay_sentence(runs: Sequence[Run]) -> list[str]:
     said = {series: decay_words(group) for series, group in by_series(runs).items()}
-    decaying = [f"{series} {words}" for series, words in said.items() if words.startswith(DECAYS)]
-    decaying += [f"{words} of {series}" for series, words in said.items() if words.startswith("decay in")]
-    well = [series for series, words in said.items() if words == NO_DECAY]
-    parts = decaying + ([f"{NO_DECAY} in {_listed(well)}"] if well else [])
-    few = [series for series, words in said.items() if words == TOO_FEW]
-    parts += [f"{TOO_FEW} in {_listed(few)}"] if few else []
+    parts = [f"{series} {words}" for series, words in said.items() if words.startswith(DECAYS)]
+    parts += [f"{words} of {series}" for series, words in said.items() if words.startswith("decay in")]
+    for what in (NO_DECAY, TOO_FEW):
+        alike = [series for series, words in said.items() if words == what]
+        parts += [f"{what} in {_listed(alike)}"] if alike else []
     return [f"Latent space: {'; '.join(parts)}."] if parts else []
 
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _below_start(run: Run) -> bool:
-    return run.start is not None and run.final is not None and run.final < run.start
 
 
 def health(run: Run) -> str:
@@ -174,8 +167,8 @@ def health(run: Run) -> str:
     return ", ".join(words) or "ok"
 
 
-def repeated(runs: Sequence[Run], groups: Mapping[str, Sequence[Run]]) -> str:
+def repeated(runs: Sequence[Run], groups: Mapping[str, Sequence[Run]]) -> list[str]:
     """A note where runs with the same settings and seed stand for one."""
     more = len(runs) - sum(map(len, groups.values()))
     which = "Of runs with the same settings and seed the last counts, finished ones first"
-    return f"{which}; {more} {'is' if more == 1 else 'are'} passed over." if more else ""
+    return [f"{which}; {more} {'is' if more == 1 else 'are'} left out."] if more else []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from ocssl import recipes
+from ocssl._files.toml import dump_toml, parse_toml, read_toml
+from ocssl._files.untrusted import reading
 from ocssl.errors import RunFolderError, SettingError
 from ocssl.settings import DataSettings, EvaluateSettings, LearnerSettings, Section, StreamSettings, validate
 
@@ -21,7 +21,7 @@ class CheckpointSettings(Section):
     every: int = Field(50, ge=1, description="stream minibatches between checkpoints")
     keep: int = Field(2, ge=1, description="checkpoints that are kept")
     snapshots: bool = Field(
-        True, description="keep network and memory statistics at every evaluation, to look at later"
+        True, description="keep network and memory statistics at every evaluation, to inspect later"
     )
 
 
@@ -51,9 +51,7 @@ class RunSettings(LearnerSettings):
 
     def result(self) -> dict[str, Any]:
         """What decides a run's result: not where files lie, nor how often it is saved."""
-        told = self.model_dump(mode="json", exclude={"data", "checkpoint"})
-        told["init"].pop("path")
-        return told
+        return self.model_dump(mode="json", exclude={"data": True, "checkpoint": True, "init": {"path"}})
 
     def reading(self, moved: Path | None = None) -> DataSettings:
         """Where the images lie, or have been moved to, and how they are read."""
@@ -61,11 +59,11 @@ class RunSettings(LearnerSettings):
 
 
 def resolve_run(method: str, benchmark: str, seed: int, overrides: Mapping[str, Any]) -> RunSettings:
-    """Defaults, benchmark, method and the user's own settings, laid over one another and checked."""
+    """Defaults, benchmark, method and the user's settings, merged in this order and checked."""
     tree = recipes.resolve(method, benchmark, overrides)
     for name in ("method", "benchmark", "seed"):
         if name in tree:
-            raise SettingError(f"{name} is not to be set: it is an argument of the run.")
+            raise SettingError(f"{name} cannot be set: it is an argument of the run.")
     return complete_run(validate(RunSettings, {"method": method, "benchmark": benchmark, "seed": seed, **tree}))
 
 
@@ -75,14 +73,14 @@ def complete_run(settings: RunSettings) -> RunSettings:
     from ocssl.data import BENCHMARKS
     from ocssl.data.sources.source import parse_name
 
-    whole = complete(settings.model_dump())
+    tree = complete(settings.model_dump())
     kind, _ = parse_name(settings.benchmark)
-    whole["stream"] = {**whole["stream"], **BENCHMARKS.complete(kind, settings.stream.model_extra)}
-    return validate(RunSettings, whole)
+    tree["stream"] = {**tree["stream"], **BENCHMARKS.complete(kind, settings.stream.model_extra)}
+    return validate(RunSettings, tree)
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
-    """`key=value` words to a table; a value is read as TOML, and as plain text where it is none.
+    """`key=value` words as a table; a value that is not TOML is text.
 
     >>> parse_assignments(["memory.capacity=500", "memory.keep=fifo"])
     {'memory.capacity': 500, 'memory.keep': 'fifo'}
@@ -93,35 +91,26 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         if not equals or not key.strip():
             raise SettingError(f"--set {word!r} is not of the form key=value.")
         try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+            value = parse_toml(f"value = {text}")["value"]
+        except ValueError:
             value = text.strip()
         table[key.strip()] = value
     return table
 
 
 def to_toml(settings: BaseModel) -> str:
-    """Settings as TOML text that `read_toml` gives back exactly."""
-    return "\n".join(_lines(settings.model_dump(mode="json"), ())) + "\n"
-
-
-def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterable[str]:
-    plain = {k: v for k, v in table.items() if not isinstance(v, Mapping) and v is not None}
-    if path and (plain or not table):
-        yield f"\n[{'.'.join(path)}]"
-    for key, value in plain.items():
-        yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _lines(value, (*path, key))
+    """Settings as TOML text that `read_settings` gives back exactly."""
+    try:
+        return dump_toml(settings.model_dump(mode="json"))
+    except ValueError as error:
+        raise SettingError(f"cannot write the settings down: {error}; rename it.") from None
 
 
 def read_settings(path: Path) -> RunSettings:
     """The settings of a run folder."""
-    try:
-        tree = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise RunFolderError(f"{path.parent} is not a run folder: it has no {path.name}.") from None
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RunFolderError(f"cannot read {path}: {error}.") from None
+    with reading(path, RunFolderError):
+        try:
+            tree = read_toml(path)
+        except FileNotFoundError:
+            raise RunFolderError(f"{path.parent} is not a run folder: it has no {path.name}.") from None
     return validate(RunSettings, tree)

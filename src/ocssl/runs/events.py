@@ -1,4 +1,4 @@
-"""The diary of a run: one JSON object a line, in the order in which things happened."""
+"""The events of a run, `events.jsonl`: one JSON object a line, in the order in which things happened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ocssl._files.untrusted import open_regular
+from ocssl._files.untrusted import open_file, reason
 from ocssl.errors import RunFolderError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ LONGEST = 2**24  # bytes of a line; what is longer is not ours
 
 
 class Events:
-    """Appends to `events.jsonl`; `sync` is where a checkpoint stands in it, and `cut` goes back there."""
+    """Appends to `events.jsonl`; `sync` returns the place of a checkpoint in it, and `cut` goes back there."""
 
     def __init__(self, path: Path, sinks: Sequence[Follower] = ()) -> None:
         self._sinks = sinks
@@ -31,49 +31,66 @@ class Events:
             raise RunFolderError(f"cannot write to {path}: {error.strerror}.") from None
 
     def sync(self) -> int:
-        """Put everything on disk and tell how much it is, for a checkpoint to remember."""
+        """Flush everything to disk; returns the size of the file, for a checkpoint to remember."""
         os.fsync(self._file.fileno())
         return self._file.tell()
 
     def cut(self, size: int) -> bool:
-        """Forget all that was written after a checkpoint: it will happen again. False if there is less than that."""
-        whole = self._file.tell() >= size
-        self._file.truncate(size if whole else self._lines_end())
+        """Remove what was written after a checkpoint: it will happen again. False if the file is shorter than that."""
+        complete = self._file.tell() >= size
+        if not complete:
+            with open(self._file.name, "rb") as file:
+                size = sum(len(line) for line in file if line.endswith(b"\n"))
+        self._file.truncate(size)
         self._file.seek(0, os.SEEK_END)
-        return whole
-
-    def _lines_end(self) -> int:
-        """Where the last whole line ends."""
-        with open(self._file.name, "rb") as file:
-            return sum(len(line) for line in file if line.endswith(b"\n"))
+        return complete
 
     def write(self, event: str, **facts: Any) -> None:
-        whole = {"event": event, **plain(facts)}
-        self._file.write(json.dumps(whole).encode() + b"\n")
+        line = {"event": event, **nan_to_none(facts)}
+        self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
         for sink in self._sinks:
-            sink.write(whole)
+            sink.write(line)
 
     def close(self) -> None:
-        with suppress(OSError):  # of what could not be written, on a full disk, it was told when it was to be
+        with suppress(OSError):  # a full disk: `write` has raised the error
             self._file.close()
         for sink in self._sinks:
             sink.close()
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it: NaN and infinity are null."""
+class NoEvents(Events):
+    """Drops all events: of several ranks only the first one writes."""
+
+    def __init__(self) -> None:
+        pass
+
+    def sync(self) -> int:
+        return 0
+
+    def cut(self, size: int) -> bool:
+        return True
+
+    def write(self, event: str, **facts: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def nan_to_none(value: Any) -> Any:
+    """A value that JSON can hold: NaN and infinity become None."""
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: nan_to_none(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [nan_to_none(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_events(path: Path, most: int | None = None) -> Iterator[dict[str, Any]]:
-    """The events of a run, of a file of at most so many bytes; a last line cut off by a crash is passed over."""
+    """The events of a file of at most `most` bytes; a last line that a crash cut off is skipped."""
     try:
-        with open_regular(path, most) as file:
+        with open_file(path, most, links=False) as file:
             for number, line in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
                 if not line.endswith(b"\n"):
                     return
@@ -84,4 +101,4 @@ def read_events(path: Path, most: int | None = None) -> Iterator[dict[str, Any]]
                 if isinstance(event, dict) and "event" in event:
                     yield event
     except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}.") from None
+        raise RunFolderError(f"cannot read {path}: {reason(error)}.") from None

@@ -1,16 +1,24 @@
-"""A run folder: what it holds, how one is made, and that only one process works in it."""
+"""A run folder: what it holds, how one is made, and the lock by which only one process works in it."""
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ocssl._core import checkpoint
-from ocssl._files.untrusted import read_regular
+from ocssl._core.measures import MEASURES
+from ocssl._files.atomic import is_part, is_removed, new_file, remove_folder, remove_parts, write_out
+from ocssl._files.lock import locked
+from ocssl._files.untrusted import read_json, reading
 from ocssl.errors import RunFolderError
+from ocssl.evaluate.per_task import summarise
+from ocssl.learner import Learner
 from ocssl.runs.config import RunSettings, read_settings, to_toml
 from ocssl.settings import flatten
 
@@ -25,20 +33,21 @@ IN_USE = "another process is running in"
 
 def create(folder: Path, settings: RunSettings) -> None:
     """Make a run folder; an existing one is never overwritten."""
+    content = to_toml(settings).encode()
     try:
         _refuse_used(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if not checkpoint.new_file(folder / SETTINGS, to_toml(settings).encode()):
+        if not new_file(folder / SETTINGS, content):
             _refuse_used(folder)  # another process has just made it
         for path in folder.iterdir():
-            if checkpoint.is_half(path, folder / SETTINGS):
+            if is_part(path, folder / SETTINGS):
                 path.unlink(missing_ok=True)
     except OSError as error:
         raise RunFolderError(f"cannot write to {folder}: {error.strerror}.") from None
 
 
-def place(folder: Path, settings: RunSettings) -> None:
-    """Make a run folder, or see that the one which is there holds this run; its images may lie elsewhere by now."""
+def create_or_check(folder: Path, settings: RunSettings) -> None:
+    """Make a run folder, or check that an existing one holds this run; its images may have moved."""
     if not (folder / SETTINGS).exists():
         try:
             create(folder, settings)
@@ -55,10 +64,10 @@ def place(folder: Path, settings: RunSettings) -> None:
             )
     if found != settings and finished(folder) is None:
         try:
-            with only_one(folder):
+            with run_lock(folder):
                 write_out(folder / SETTINGS, to_toml(settings).encode())
         except RunFolderError as error:
-            if not str(error).startswith(IN_USE):  # the process that is there goes on with what it was told
+            if not str(error).startswith(IN_USE):  # the process that runs there keeps its settings
                 raise
 
 
@@ -66,39 +75,28 @@ def _refuse_used(folder: Path) -> None:
     if (folder / SETTINGS).exists():
         how = "see its metrics.json" if (folder / METRICS).exists() else f"continue it with: ocssl resume {folder}"
         raise RunFolderError(f"{folder} already holds a run ({how}); name another folder with --out.")
-    if folder.exists() and (not folder.is_dir() or any(_foreign(path, folder / SETTINGS) for path in folder.iterdir())):
+    if not folder.exists():
+        return
+    # Processes that make the same folder, or were killed while they did, leave unfinished versions of the settings.
+    ours = folder / SETTINGS
+    if not folder.is_dir() or any(path != ours and not is_part(path, ours) for path in folder.iterdir()):
         raise RunFolderError(f"{folder} is not empty and not a run; name another folder with --out.")
 
 
-def _foreign(path: Path, settings: Path) -> bool:
-    """Whether a file is none that processes leave which make the same folder, or were killed while they did."""
-    return path != settings and not checkpoint.is_half(path, settings)
-
-
-def write_out(path: Path, content: bytes) -> None:
-    """Write a file that somebody asked for, with the folders above it; what hinders is told in one sentence."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        checkpoint.replace_file(path, content)
-    except OSError as error:
-        raise RunFolderError(f"cannot write {path}: {error.strerror or error}.") from None
-
-
 def finished(folder: Path) -> dict[str, Any] | None:
-    """The metrics of a run that has come to its end."""
-    try:
-        found: dict[str, Any] = json.loads(read_regular(folder / METRICS, LARGEST_METRICS))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError):
-        raise RunFolderError(f"{folder / METRICS} is damaged: it is not JSON.") from None
+    """The metrics of a finished run; None before its end."""
+    with reading(folder / METRICS, RunFolderError):
+        try:
+            found: dict[str, Any] = read_json(folder / METRICS, LARGEST_METRICS, links=False)
+        except FileNotFoundError:
+            return None
     if not isinstance(found, dict) or not found.keys() >= METRIC_NAMES or not _numbers(found):
         raise RunFolderError(f"{folder / METRICS} is damaged: it holds no metrics of a run.")
     return found
 
 
 def _numbers(metrics: dict[str, Any]) -> bool:
-    """Whether metrics have the numbers that are drawn from them; some may not have been measured."""
+    """Whether metrics hold the numbers that tables and figures need; some may not have been measured."""
     courses = [metrics[name] for name in COURSES if isinstance(metrics.get(name), list)]
     if len(courses) < len(COURSES) or len({len(course) for course in courses}) > 1:
         return False
@@ -109,32 +107,81 @@ def _numbers(metrics: dict[str, Any]) -> bool:
     return known and 0 < len(positions) == len(metrics["positions"])
 
 
-def whole_checkpoints(folder: Path, kind: str = CHECKPOINTS) -> list[Path]:
-    """Checkpoint folders whose writing came to its end; whether they are still good shows when they are read."""
+def complete_checkpoints(folder: Path, kind: str = CHECKPOINTS) -> list[Path]:
+    """Checkpoint folders that were written completely; damage shows when they are read."""
     return sorted(path.parent for path in (folder / kind).glob(f"*/{checkpoint.MANIFEST}"))
 
 
-class only_one:
+def clean(folder: Path) -> None:
+    """Remove what killed processes left in a run folder: unfinished files and checkpoints. Call it under the lock."""
+    for part in folder.glob(f".{SETTINGS}.*.part"):  # may be the file itself under a second name, which is locked
+        part.unlink(missing_ok=True)
+    remove_parts(folder)
+    for kind in (folder / CHECKPOINTS, folder / SNAPSHOTS):
+        for path in kind.iterdir() if kind.is_dir() else []:
+            if path.is_symlink() or not path.is_dir():
+                continue
+            if is_removed(path):
+                shutil.rmtree(path)
+            elif path.name.isdecimal() and not (path / checkpoint.MANIFEST).exists():
+                remove_folder(path)
+            else:
+                remove_parts(path)
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
     """A lock on a run folder: two processes in one would destroy each other's record."""
+    path = folder / SETTINGS
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(path))
+        except BlockingIOError:
+            raise RunFolderError(f"{IN_USE} {folder}.") from None
+        except OSError as error:
+            raise RunFolderError(f"cannot lock {path}: {error.strerror}.") from None
+        yield
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
 
-    def __enter__(self) -> None:
-        path = self.folder / SETTINGS
-        while True:
-            self.file: IO[bytes] = open(path, "rb")
-            try:
-                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(self.file.fileno()), os.stat(path)):
-                    return
-            except BlockingIOError:
-                self.file.close()
-                raise RunFolderError(f"{IN_USE} {self.folder}.") from None
-            except OSError as error:
-                self.file.close()
-                raise RunFolderError(f"cannot lock {path}: {error.strerror}.") from None
-            self.file.close()  # another file has been put in its place meanwhile: look again
+if TYPE_CHECKING:
+    from ocssl.runs.run import Position
 
-    def __exit__(self, *exception: object) -> None:
-        self.file.close()
+
+def summary(
+    settings: RunSettings, position: Position, learner: Learner, faults: Mapping[str, str], seconds: float
+) -> dict[str, Any]:
+    """Final and average accuracy with all that they were made of."""
+    after = [e for e in position.evaluations if e["experience"] > 0]
+    start = [e for e in position.evaluations if e["experience"] == 0]
+    accuracies = [e["accuracy"] for e in after]
+    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    return {
+        "method": settings.method,
+        "benchmark": settings.benchmark,
+        "seed": settings.seed,
+        "probe": settings.evaluate.probe,
+        "probe_compat": settings.evaluate.compat,
+        "start_accuracy": start[0]["accuracy"] if start else None,
+        "final_accuracy": known[-1] if known else None,
+        "average_accuracy": sum(known) / len(known) if known else None,
+        "accuracies": accuracies,
+        "positions": [e["position"] for e in after],
+        **{measure.series: [e.get(measure.key) for e in after] for measure in MEASURES.of("evaluation")},
+        "tasks": _tasks(after, start, at_ends=not settings.evaluate.every),
+        "collapsed": position.warned,
+        "bad_images": {"count": len(faults), "images": [{"name": n, "reason": r} for n, r in faults.items()]},
+        "steps": learner.steps,
+        "seen": learner.seen,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _tasks(after: list[dict[str, Any]], start: list[dict[str, Any]], at_ends: bool) -> dict[str, Any] | None:
+    """What the tasks' own probes say, where there are some: the whole matrix and what is read from it."""
+    if not after or any(e.get("tasks") is None for e in after):
+        return None
+    matrix = np.array([e["tasks"] for e in after], dtype=np.float64)
+    seen = [e["task"] for e in after]
+    baseline = start[0]["tasks"] if start else None
+    found = asdict(summarise(matrix, seen, baseline)) if at_ends and None not in seen else {}
+    return {"matrix": matrix.tolist(), "tasks_seen": seen, "baseline": baseline, **found}

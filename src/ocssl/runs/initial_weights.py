@@ -1,4 +1,4 @@
-"""Weights to start from: what another run has learned, or a learner that was saved."""
+"""Weights to start from: those of another run, or of a saved learner."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 from torch import Tensor
 
 from ocssl._core import checkpoint
+from ocssl._training.restorable import check_values
 from ocssl.errors import CheckpointError, SettingError
 from ocssl.learner import Learner
 from ocssl.runs.config import InitSettings
 from ocssl.runs.folder import SETTINGS
-from ocssl.runs.snapshots import places
+from ocssl.runs.snapshots import saved_states
 
 OBJECTIVE = "network.objective."
 
@@ -21,12 +22,13 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     """The objective's weights, encoder and heads, in the newest state of a run folder or in a saved learner."""
     folder = Path(path)
     if (folder / SETTINGS).is_file():
-        known = places(folder)
+        known = saved_states(folder)
         if not known:
             raise SettingError(f"cannot start from {folder}: the run has no checkpoint yet.")
         folder = known[max(known)]
     try:
         tensors, _ = checkpoint.read(folder)
+        check_values(tensors)
     except CheckpointError as error:
         raise SettingError(f"cannot start from {path}: {error}") from None
     weights = {name.removeprefix(OBJECTIVE): t for name, t in tensors.items() if name.startswith(OBJECTIVE)}
@@ -36,7 +38,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 
 
 def digest(weights: dict[str, Tensor]) -> str:
-    """A checksum of weights, so that a run that is continued starts from the same."""
+    """A checksum of weights, by which a resumed run finds that they have changed."""
     whole = hashlib.sha256()
     for name in sorted(weights):
         whole.update(name.encode() + weights[name].contiguous().numpy().tobytes())

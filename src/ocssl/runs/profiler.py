@@ -1,16 +1,27 @@
-"""Where time goes, phase by phase: a learner's parts are wrapped from outside, so the loop stays as it is."""
+"""Where the time of a run goes, phase by phase, and `timing.json`, which records it.
+
+A learner's parts are wrapped from outside, so the loop stays as it is. Seconds differ from run to run, so they have a
+file to themselves; what a crash lost before the next checkpoint is not in them.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
+from ocssl._files.atomic import replace_file
+from ocssl._files.untrusted import read_json
 from ocssl.learner import Learner
 
 PHASES = ("draw", "views", "forward", "terms", "backward", "optimizer", "refresh", "insert", "rest")
 AROUND = ("data", "probe", "save")  # what a run does around its learner
+TIMING = "timing.json"
+LARGEST = 2**20  # bytes of it
 
 Item = TypeVar("Item")
 
@@ -18,9 +29,9 @@ Item = TypeVar("Item")
 class PhaseClock:
     """Counts the seconds of a learner's phases from now on.
 
-    A phase inside another counts for itself alone: views that a memory rule asks for while it draws are `views`. On a
-    device that works behind the program's back a phase has the seconds of the program; those in which it waits for the
-    device, once a minibatch, are of the `rest`.
+    A phase inside another counts for itself alone: views that a memory rule asks for while it draws are `views`. On an
+    asynchronous device a phase has the seconds of the program; those in which it waits for the device, once a
+    minibatch, belong to `rest`.
     """
 
     def __init__(self, learner: Learner, before: Mapping[str, float] | None = None) -> None:
@@ -77,3 +88,22 @@ class PhaseClock:
             self._running.pop()
         else:
             self._running.append(phase)
+
+
+def write_timing(folder: Path, seconds: Mapping[str, float]) -> None:
+    """Record the seconds of each phase up to a checkpoint."""
+    body = {phase: round(spent, 3) for phase, spent in seconds.items()}
+    replace_file(folder / TIMING, json.dumps(body, indent=1).encode())
+
+
+def read_timing(folder: Path) -> dict[str, float]:
+    """The seconds by phase of a run folder; empty if there are none, or none that can be read."""
+    try:
+        found = read_json(folder / TIMING, LARGEST, links=False)
+    except (OSError, ValueError):
+        return {}
+    return {phase: float(spent) for phase, spent in found.items() if _seconds(spent)} if isinstance(found, dict) else {}
+
+
+def _seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0

@@ -1,32 +1,38 @@
-"""Snapshots: the network and the memory's statistics at an evaluation, kept so that a run can be looked at later.
+"""What is kept of a learner at an evaluation: a snapshot to inspect later, and its memory in a few numbers.
 
-A snapshot is a checkpoint without momentum, generators and stored images (but for small pictures of some): enough to
-encode, to measure and to show, not to go on. Checkpoints can be looked at in the same way.
+A snapshot is a checkpoint without momentum, generators and stored images (but for thumbnails of some): enough to
+encode, to measure and to show, not to resume. Checkpoints are inspected in the same way.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ocssl._core import checkpoint
 from ocssl._training.assembly import usable_device
+from ocssl._training.restorable import check_state, check_values
+from ocssl.data import Benchmark
 from ocssl.errors import CheckpointError, RunFolderError
 from ocssl.learner import Learner
 from ocssl.memory import Memory
-from ocssl.runs.folder import CHECKPOINTS, SNAPSHOTS, whole_checkpoints
+from ocssl.runs.folder import CHECKPOINTS, SNAPSHOTS, complete_checkpoints
 from ocssl.settings import LearnerSettings, validate
 
 NETWORK, COLUMN, TILE = "network.", "memory.column.", "tile."
 MOST_TILES, TILE_SIDE = 120, 32
+BINS = 20  # of each histogram
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+MOST_CLASSES = 1000  # classes above which they are not counted one by one
 
 
 @dataclass(frozen=True)
-class Look:
-    """A learner as it was at some minibatch: its network is there, its memory as a table."""
+class Snapshot:
+    """A learner as it was after some minibatch: its network, and its memory as a table."""
 
     position: int  # minibatches that had passed
     learner: Learner  # with an empty memory
@@ -34,7 +40,7 @@ class Look:
 
 
 def write_snapshot(folder: Path, learner: Learner, position: int) -> None:
-    """Keep the learner as it is now for later looks."""
+    """Keep the learner as it is now."""
     wanted = {
         name: tensor
         for name, tensor in learner.tensors().items()
@@ -45,7 +51,7 @@ def write_snapshot(folder: Path, learner: Learner, position: int) -> None:
 
 
 def tiles(memory: Memory) -> dict[str, Tensor]:
-    """Small pictures of stored images to show, of the same slots every time, with their ids and slots."""
+    """Thumbnails of stored images, of the same slots every time, with their ids and slots."""
     slots = torch.arange(0, len(memory), max(1, -(-memory.store.capacity // MOST_TILES)))
     images = memory.store["image"][slots].cpu()
     side = max(images.shape[2:])
@@ -55,17 +61,17 @@ def tiles(memory: Memory) -> dict[str, Tensor]:
     return {"image": images, "id": memory.store["id"][slots].cpu(), "slot": slots}
 
 
-def places(folder: Path) -> dict[int, Path]:
-    """Where a run can be looked at: minibatches passed, and the folder that holds the state there."""
-    found = [*whole_checkpoints(folder, CHECKPOINTS), *whole_checkpoints(folder, SNAPSHOTS)]
+def saved_states(folder: Path) -> dict[int, Path]:
+    """The checkpoints and snapshots of a run, by the minibatches that had passed."""
+    found = [*complete_checkpoints(folder, CHECKPOINTS), *complete_checkpoints(folder, SNAPSHOTS)]
     return {int(path.name): path for path in found if path.name.isdecimal()}
 
 
-def chosen(folder: Path, wanted: str) -> dict[int, Path]:
-    """The places that `all`, `last` or minibatch numbers such as `50,100` name."""
-    known = dict(sorted(places(folder).items()))
+def select_states(folder: Path, wanted: str) -> dict[int, Path]:
+    """The states that `all`, `last` or minibatch numbers such as `50,100` name."""
+    known = dict(sorted(saved_states(folder).items()))
     if not known:
-        raise RunFolderError(f"{folder} has no checkpoint or snapshot to look at.")
+        raise RunFolderError(f"{folder} has no checkpoint or snapshot.")
     if wanted == "all":
         return known
     if wanted == "last":
@@ -77,12 +83,13 @@ def chosen(folder: Path, wanted: str) -> dict[int, Path]:
         raise RunFolderError(f"{folder} has no checkpoint {wanted!r}; it has all, last, {numbers}.") from None
 
 
-def look(path: Path, device: str = "cpu") -> Look:
+def load_snapshot(path: Path, device: str = "cpu") -> Snapshot:
     """Read a snapshot or a checkpoint."""
     place = usable_device(device)  # or the checkpoint would be blamed
-    tensors, facts = checkpoint.read(path)
+    tensors, facts = checkpoint.read(path, check_state)
+    check_values(tensors)
     try:
-        alone = {**facts["settings"].get("compute", {}), "ranks": 1}  # it is not to go on
+        alone = {**facts["settings"].get("compute", {}), "ranks": 1}  # it is not resumed
         settings = validate(LearnerSettings, {**facts["settings"], "compute": alone})
         learner = Learner(
             facts["method"], image_size=facts["image_size"], seed=facts["seed"], settings=settings, device=place
@@ -95,4 +102,42 @@ def look(path: Path, device: str = "cpu") -> Look:
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not fit this version: {error}.") from None
     memory = {name.removeprefix(COLUMN): t for name, t in tensors.items() if name.startswith(COLUMN)}
-    return Look(int(path.name), learner, memory)
+    return Snapshot(int(path.name), learner, memory)
+
+
+def memory_summary(memory: Memory, benchmark: Benchmark, images: int) -> dict[str, Any]:
+    """Histograms of a memory on a stream of `images` images; labels only serve to count classes."""
+    if not len(memory):
+        return {"stored": 0}
+    born, loss = memory.store["born"].cpu().double(), memory.store["loss"].cpu().double()
+    loss = loss[loss.isfinite()]
+    found: dict[str, Any] = {
+        "stored": len(memory),
+        "age": _quantiles(memory.seen - born),
+        "born": _counts(born, 0.0, float(max(images, memory.seen))),  # of equal parts of the stream
+    }
+    if len(loss):
+        low, high = loss.min().item(), loss.max().item()
+        found |= {"loss": _quantiles(loss), "losses": {"low": low, "high": high, "counts": _counts(loss, low, high)}}
+    if benchmark.classes and len(benchmark.classes) <= MOST_CLASSES:
+        labels = _labels(memory.store["id"].cpu(), benchmark)
+        found["classes"] = torch.bincount(labels[labels >= 0], minlength=len(benchmark.classes)).tolist()
+    return found
+
+
+def _quantiles(values: Tensor) -> list[float]:
+    return [float(torch.quantile(values, q)) for q in QUANTILES]
+
+
+def _counts(values: Tensor, low: float, high: float) -> list[int]:
+    """How many values lie in each of the equal parts of a range, its end included."""
+    place = (values - low) / ((high - low) or 1.0) * BINS
+    return torch.bincount(place.long().clamp(0, BINS - 1), minlength=BINS).tolist()
+
+
+def _labels(ids: Tensor, benchmark: Benchmark) -> Tensor:
+    """The labels of stored images, -1 where there is none."""
+    part = benchmark.train
+    ordered, rows = part.ids.sort()
+    place = torch.searchsorted(ordered, ids).clamp(max=len(ordered) - 1)
+    return torch.where(ordered[place] == ids, part.labels[rows[place]], -1)

@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Stopped(Exception):
-    """Work was left because a stop was asked for."""
+    """Work ended early because a stop was asked for."""
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Stop:
         return self.signal is not None
 
     def check(self) -> None:
-        """For work that has nothing to save: leave it where a stop was asked for."""
+        """Raise `Stopped` if a stop was asked for: for work that has nothing to save."""
         if self:
             raise Stopped
 

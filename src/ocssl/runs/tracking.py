@@ -1,7 +1,7 @@
-"""TensorBoard and Weights & Biases as readers of a run's diary: they are told each event, and change nothing.
+"""TensorBoard and Weights & Biases as readers of a run's events: they get each one, and change nothing.
 
-The diary is the record; what a sink holds can be made from it. So a run that is continued tells its sinks the diary
-from the beginning: curves have no gaps, also where a sink was not there before.
+The events are the record; what a sink holds can be made from them. So a resumed run gives its sinks all events from the
+beginning: curves have no gaps, also where a sink was not there before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ocssl._core import checkpoint
+from ocssl._core.measures import MEASURES
+from ocssl._files.atomic import replace_file
+from ocssl._files.untrusted import read_text
 from ocssl.errors import SettingError, unknown
 from ocssl.runs.config import RunSettings, to_toml
 from ocssl.runs.events import read_events
@@ -21,15 +23,11 @@ from ocssl.runs.folder import EVENTS
 from ocssl.settings import flatten
 
 TENSORBOARD, WANDB_ID = "tensorboard", "wandb-id"  # in a run folder
-GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
-    "step": {"train": ("loss", "ssl", "spread", "rank"), "memory": ("stored", "stored_loss")},
-    "evaluation": {"evaluate": ("accuracy", "deviation", "overlap", "online_overlap")},
-}
 FINAL = ("start_accuracy", "final_accuracy", "average_accuracy", "steps", "seen")
 
 
 class Sink(Protocol):
-    """Something that shows a run: opened with its settings, then told scalars at a position, and the final numbers."""
+    """Something that shows a run: opened with its settings, it takes scalars at a position and the final numbers."""
 
     def scalars(self, position: int, values: Mapping[str, float]) -> None: ...
 
@@ -39,35 +37,33 @@ class Sink(Protocol):
 
 
 class Follower:
-    """Tells one sink the events of a diary; a sink that fails is dropped with a warning, and the run goes on."""
+    """Passes events to one sink; a sink that fails is dropped with a warning, and the run continues."""
 
-    def __init__(
-        self, name: str, folder: Path, settings: RunSettings, warn: Callable[[str], None], make: Callable[..., Sink]
-    ) -> None:
-        self._name, self._folder, self._settings, self._warn, self._make = name, folder, settings, warn, make
+    def __init__(self, name: str, folder: Path, settings: RunSettings, warn: Callable[[str], None]) -> None:
+        self._name, self._folder, self._settings, self._warn = name, folder, settings, warn
         self._sink: Sink | None = None
         self._dropped = False
         self._position = 0
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Tell an event that stands in the diary by now; the first one opens the sink."""
+        """Pass on an event that is in the file by now; the first one opens the sink."""
 
-        def tell() -> None:
+        def show() -> None:
             if self._sink is None:
-                self._sink = self._make(self._folder, self._settings)
+                self._sink = SINKS[self._name](self._folder, self._settings)
                 for earlier in read_events(self._folder / EVENTS):
-                    self._tell(earlier)
+                    self._show(earlier)
             else:
-                self._tell(event)
+                self._show(event)
 
-        self._guarded(tell)
+        self._guarded(show)
 
     def close(self) -> None:
         if self._sink is not None:
             self._guarded(self._sink.close)
         self._sink, self._dropped = None, True
 
-    def _tell(self, event: Mapping[str, Any]) -> None:
+    def _show(self, event: Mapping[str, Any]) -> None:
         assert self._sink is not None
         self._position = event.get("position", self._position)
         if values := scalars(event):
@@ -80,19 +76,19 @@ class Follower:
             return
         try:
             what()
-        except Exception as error:  # whatever a library or a disk does, training goes on
+        except Exception as error:  # no library or disk stops a training run
             self._dropped = True
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             self._warn(f"{self._name} is left out from here on: {first}")
 
 
 def followers(names: Iterable[str], folder: Path, settings: RunSettings, warn: Callable[[str], None]) -> list[Follower]:
-    """The sinks of these names for the diary of a run folder."""
-    return [Follower(name, folder, settings, warn, SINKS[name]) for name in names]
+    """The sinks of these names for the events of a run folder."""
+    return [Follower(name, folder, settings, warn) for name in names]
 
 
 def require_libraries(names: Sequence[str]) -> None:
-    """Say before a run is made what its tracking lacks."""
+    """Raise before a run is made if a tracker is unknown or not installed."""
     for name in names:
         if name not in SINKS:
             raise unknown("tracker", name, SINKS)
@@ -110,9 +106,8 @@ def scalars(event: Mapping[str, Any]) -> dict[str, float]:
     >>> scalars({"event": "step", "loss": -0.5, "rank": None, "terms": {"overlap": 0.25}})
     {'train/loss': -0.5, 'terms/overlap': 0.25}
     """
-    found: dict[str, float] = {}
-    for group, keys in GROUPS.get(event["event"], {}).items():
-        found |= {f"{group}/{key}": value for key, value in numbers(event, keys).items()}
+    known = {m.key: f"{m.group}/{m.key}" for m in MEASURES.of(event["event"]) if not m.of_term}
+    found = {known[key]: value for key, value in numbers(event, tuple(known)).items()}
     terms = event.get("terms") if event["event"] == "step" else None
     if isinstance(terms, Mapping):
         found |= {f"terms/{key}": value for key, value in numbers(terms, tuple(terms)).items()}
@@ -120,14 +115,9 @@ def scalars(event: Mapping[str, Any]) -> dict[str, float]:
 
 
 def numbers(facts: Mapping[str, Any], keys: Sequence[str]) -> dict[str, float]:
-    """Those of the facts that are numbers; what was not measured is left out."""
+    """Those of the facts that are numbers; others are left out."""
     values = {key: facts.get(key) for key in keys}
     return {k: float(v) for k, v in values.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-
-
-def _flat(settings: RunSettings) -> dict[str, Any]:
-    found = flatten(settings.model_dump(mode="json"))
-    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in found}
 
 
 class TensorBoard:
@@ -139,7 +129,9 @@ class TensorBoard:
 
         self._writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=0)
         self._writer.add_text("settings", "```toml\n" + to_toml(settings) + "```", 0)
-        for part in hparams(_flat(settings), {f"final/{key}": 0.0 for key in FINAL[:3]}):
+        flat = dict(flatten(settings.model_dump(mode="json")))
+        plain = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in flat.items()}
+        for part in hparams(plain, {f"final/{key}": 0.0 for key in FINAL[:3]}):
             self._writer._get_file_writer().add_summary(part, 0)
 
     def scalars(self, position: int, values: Mapping[str, float]) -> None:
@@ -161,12 +153,12 @@ class WandB:
 
         note = folder / WANDB_ID
         if not note.exists():
-            checkpoint.replace_file(note, secrets.token_hex(8).encode())
+            replace_file(note, secrets.token_hex(8).encode())
         offline = os.environ.get("WANDB_MODE") == "offline"
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "ocssl"),
             name=folder.name,
-            id=note.read_text().strip(),
+            id=read_text(note, 2**10).strip(),
             dir=str(folder),
             config=settings.model_dump(mode="json"),
             resume=None if offline else "allow",  # offline each file holds the whole run

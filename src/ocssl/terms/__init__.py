@@ -1,13 +1,11 @@
-"""Extra losses beside the objective, one file each."""
+"""Extra losses beside the objective, one class each."""
 
-from ocssl.terms.cassle import Cassle
 from ocssl.terms.cla import ClaE, ClaR
+from ocssl.terms.distillation import Cassle, Pfr, Sycon
 from ocssl.terms.osiris import OsirisD, OsirisR
 from ocssl.terms.overlap import Overlap
-from ocssl.terms.pfr import Pfr
 from ocssl.terms.pocon import Pocon
 from ocssl.terms.scale import Scale
-from ocssl.terms.sycon import Sycon
 from ocssl.terms.term import TERMS, Penalty, Step, Term
 
 __all__ = [

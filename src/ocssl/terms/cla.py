@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from ocssl.objectives import Objective
-from ocssl.objectives.contrast import cosine
-from ocssl.objectives.heads import predictor
+from ocssl.objectives.contrastive import cosine
+from ocssl.objectives.objective import by_view, predictor
 from ocssl.objectives.teachers import Teacher
 from ocssl.settings import Share, Weight
-from ocssl.terms.heads import by_view
 from ocssl.terms.term import TERMS, Penalty, Step, Term
 
 
@@ -20,7 +19,7 @@ class ClaE(Term):
     It is 0 while there is no replay. `on` says which rows are aligned; a higher `momentum` makes an older past.
     """
 
-    rows: frozenset[str] = frozenset({"replay"})
+    rows = frozenset({"replay"})
 
     def __init__(
         self,
@@ -54,8 +53,8 @@ class ClaE(Term):
 class ClaR(Term):
     """CLA-R: projections of replayed samples, through a head, are drawn to those that their slots remember."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"projected"})
-    rows: frozenset[str] = frozenset({"replay"})
+    needs = frozenset({"projected"})
+    rows = frozenset({"replay"})
 
     def __init__(self, objective: Objective, *, weight: Weight = 0.1) -> None:
         super().__init__(objective, weight)

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
 from ocssl.objectives import Objective
-from ocssl.objectives.contrast import contrast, cosine, cosines, mean, other_view, others
-from ocssl.objectives.simclr import simclr_loss
+from ocssl.objectives.contrastive import contrast, cosine, cosines, mean, other_view, others, simclr_loss
 from ocssl.objectives.teachers import Teacher
 from ocssl.settings import Positive, Size, Weight
 from ocssl.terms.term import TERMS, Penalty, Step, Term
 
 
-class Osiris(Term):
-    """NT-Xent of the stream in one space; in a second space stream against replay, and a loss that keeps the past.
+@TERMS.add("osiris-r")
+class OsirisR(Term):
+    """Osiris-R, online: stream, replay, and the border between the two, each contrasted. The whole loss of a method.
 
-    The second space begins as a copy of the first as soon as there is a past to keep. Before that, or without replayed
+    NT-Xent of the stream in one space; in a second space stream against replay, and a loss that keeps the past. The
+    second space begins as a copy of the first as soon as there is a past to keep. Before that, or without replayed
     rows, the first loss stands alone; without stream rows, the losses on them are 0.
     """
 
-    whole: ClassVar[bool] = True
-    rows: frozenset[str] = frozenset({"stream", "replay"})
-    pairs: ClassVar[bool] = True
+    replaces_objective = True
+    rows = frozenset({"stream", "replay"})
+    pairs = True
     ready: Tensor
     second: Tensor
 
@@ -43,6 +42,8 @@ class Osiris(Term):
         self.head, self.past_head = _head(*sizes), _head(*sizes)
         self.register_buffer("ready", torch.tensor(not self.boundaries))  # whether there is a past to keep
         self.register_buffer("second", torch.tensor(False))  # whether the second space has begun
+        if self.boundaries:
+            self.old = Teacher(objective, live=False)
 
     def forward(self, step: Step) -> Penalty:
         features, fresh = step.out.features, step.fresh
@@ -61,34 +62,14 @@ class Osiris(Term):
 
     def keep(self, step: Step, stream: Tensor, replay: Tensor) -> Tensor:
         """The loss that keeps the past, in the second space: [2, X, P], [2, Y, P] -> scalar."""
-        raise TypeError(f"{type(self).__name__} does not define keep")
-
-
-@TERMS.add("osiris-r")
-class OsirisR(Osiris):
-    """Osiris-R, online: stream, replay, and the border between the two, each contrasted. The whole loss of a method."""
-
-    def keep(self, step: Step, stream: Tensor, replay: Tensor) -> Tensor:
         return nt_xent(replay, self.temperature)
 
 
 @TERMS.add("osiris-d")
-class OsirisD(Osiris):
+class OsirisD(OsirisR):
     """Osiris-D: as Osiris-R, but the past is kept by distilling the encoder frozen at the last boundary."""
 
-    boundaries: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        objective: Objective,
-        *,
-        weight: Weight = 1.0,
-        hidden: Size | None = None,
-        outputs: Size = 128,
-        temperature: Positive = 0.1,
-    ) -> None:
-        super().__init__(objective, weight=weight, hidden=hidden, outputs=outputs, temperature=temperature)
-        self.old = Teacher(objective, live=False)
+    boundaries = True
 
     def begin(self, objective: Objective) -> None:
         self.old.take(objective)

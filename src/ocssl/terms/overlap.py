@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,14 +20,15 @@ def overlap_matrix(feature: Tensor, angle: Tensor, other_feature: Tensor, other_
 
 @TERMS.add("overlap")
 class Overlap(Term):
-    """Positive Overlap of the batch with the k stored samples of highest loss that are not in the batch.
+    """SOLAR's Overlap loss: penalises overlap of the batch with the k stored samples of highest loss outside it.
 
     The stored centres and angles are constants; gradients move the batch only. `short` decides while fewer than k slots
     lie outside the batch: `min` takes those there are, `skip` none. `detach_angle` stops the pull on a sample's own
     views.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"loss", "feature", "angle"})
+    needs = frozenset({"loss", "feature", "angle"})
+    shardable = True
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ocssl._core.angles import TINY, unit
 from ocssl.objectives import Objective
+from ocssl.objectives.objective import by_view
 from ocssl.settings import Weight
-from ocssl.terms.heads import by_view
 from ocssl.terms.term import TERMS, Penalty, Step, Term
 
 
@@ -24,7 +24,7 @@ class Pocon(Term):
     the start and after each boundary only the expert learns.
     """
 
-    boundaries: ClassVar[bool] = True
+    boundaries = True
     started: Tensor
     steps: Tensor
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ocssl.objectives import Objective
-from ocssl.objectives.contrast import contrast, cosines, mean, others
+from ocssl.objectives.contrastive import contrast, cosines, mean, others
 from ocssl.objectives.teachers import Teacher
 from ocssl.settings import Positive, Share, Size, Weight
 from ocssl.terms.term import TERMS, Penalty, Step, Term
@@ -26,8 +24,8 @@ class Scale(Term):
     makes more positives. `distill` is the size of the distillation as a share of the contrastive loss, measured once.
     """
 
-    whole: ClassVar[bool] = True
-    rows: frozenset[str] = frozenset({"stream"})
+    replaces_objective = True
+    rows = frozenset({"stream"})
     balance: Tensor
 
     def __init__(

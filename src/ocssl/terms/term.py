@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ocssl._core.registry import Registry
 from ocssl.memory import Memory, Replay
 from ocssl.objectives import Objective, Output
-from ocssl.objectives.statistics import Measured
+from ocssl.objectives.sample_statistics import SampleStatistics
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Step:
     views: Tensor  # [V, B, 3, H, W] what the network saw
     replay: Replay  # the other rows: samples drawn from the memory
     out: Output  # what the objective made of the views
-    measured: Measured  # and what was measured on every sample
+    measured: SampleStatistics  # and what was measured on every sample
     objective: Objective
     memory: Memory
 
@@ -43,8 +43,9 @@ class Term(nn.Module):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()  # columns of the memory that it reads
-    boundaries: ClassVar[bool] = False  # whether it must be told where an experience ends
-    whole: ClassVar[bool] = False  # whether it is a method's whole loss, beside an objective of weight 0
+    boundaries: ClassVar[bool] = False  # whether it must know where an experience ends
+    replaces_objective: ClassVar[bool] = False  # whether it is a method's whole loss, beside an objective of weight 0
+    shardable: ClassVar[bool] = False  # whether each rank's rows, or near it, give the loss of the whole batch
     rows: frozenset[str] = frozenset()  # "stream", "replay": rows of a batch without which it is nothing
     pairs: ClassVar[bool] = False  # whether it works with two views only
 

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from picture_files import Harmful, MemoryFiles, mixed_files
+from image_files import Harmful, MemoryFiles, mixed_files
 
 from ocssl.data.decode import cache
-from ocssl.data.decode.cache import HEADER, CachedPictures, build, needed_bytes
+from ocssl.data.decode.cache import HEADER, CachedImages, build, needed_bytes
 from ocssl.data.decode.decoder import BadImage, Fit, decode
 from ocssl.errors import DataError
 
 
-def all_images(pictures: CachedPictures) -> tuple[torch.Tensor, torch.Tensor]:
-    [both] = pictures.walk([torch.arange(len(pictures))])
+def all_images(cached: CachedImages) -> tuple[torch.Tensor, torch.Tensor]:
+    [both] = cached.walk([torch.arange(len(cached))])
     return both
 
 
@@ -65,11 +65,11 @@ def test_it_holds_what_decoding_gives(tmp_path: Path, fit: Fit) -> None:
     path = tmp_path / "deep" / "er" / "a.pixels"
     told: list[tuple[str, int, int]] = []
     build(path, files, 8, fit, report=lambda *words: told.append(words))
-    pictures = CachedPictures(path)
-    assert len(pictures) == 50
+    cached = CachedImages(path)
+    assert len(cached) == 50
     assert path.stat().st_size >= needed_bytes(files, 8)
     rows = torch.tensor([49, 3, 0, 10, 0, 17, 48])
-    [(images, usable)] = pictures.walk([rows])
+    [(images, usable)] = cached.walk([rows])
     expected, mask = [], []
     for row in rows.tolist():
         try:
@@ -87,7 +87,7 @@ def test_it_holds_what_decoding_gives(tmp_path: Path, fit: Fit) -> None:
 @pytest.mark.usefixtures("small_pieces")
 def test_faults_are_named_with_their_reasons_in_the_order_of_rows(tmp_path: Path) -> None:
     build(tmp_path / "a", mixed_files(30), 8, "squash")
-    faults = CachedPictures(tmp_path / "a").faults
+    faults = CachedImages(tmp_path / "a").faults
     assert list(faults) == [3, 10, 17, 24]
     assert [fault.name for fault in faults.values()] == ["image-3", "image-10", "image-17", "image-24"]
     reasons = [fault.reason for fault in faults.values()]
@@ -107,7 +107,7 @@ def test_any_number_of_workers_writes_the_same_file(tmp_path: Path) -> None:
 
 def test_no_images_at_all(tmp_path: Path) -> None:
     build(tmp_path / "a", MemoryFiles([]), 8, "squash")
-    images, usable = all_images(CachedPictures(tmp_path / "a"))
+    images, usable = all_images(CachedImages(tmp_path / "a"))
     assert images.shape == (0, 3, 8, 8)
     assert usable.shape == (0,)
     assert (tmp_path / "a").stat().st_size == needed_bytes(MemoryFiles([]), 8)
@@ -126,9 +126,9 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
         for place in range(len(content)):
             os.pwrite(file.fileno(), bytes([content[place] ^ 1 << int(rng.integers(8))]), place)
             with pytest.raises(DataError, match="delete this file"):
-                all_images(CachedPictures(damaged))
+                all_images(CachedImages(damaged))
             os.pwrite(file.fileno(), content[place : place + 1], place)
-    assert len(all_images(CachedPictures(damaged))[0]) == 4
+    assert len(all_images(CachedImages(damaged))[0]) == 4
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -139,8 +139,8 @@ def test_damage_is_noticed_when_its_chunk_is_first_touched(tmp_path: Path) -> No
         byte = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 16]))
-    pictures = CachedPictures(tmp_path / "a")
-    walk = pictures.walk(torch.tensor([0, 2, 7, 8, 1]).split(1))
+    cached = CachedImages(tmp_path / "a")
+    walk = cached.walk(torch.tensor([0, 2, 7, 8, 1]).split(1))
     for _ in range(3):
         next(walk)
     with pytest.raises(DataError, match=r"a checksum is wrong: delete this file"):
@@ -153,31 +153,31 @@ def test_a_file_that_is_cut_off_or_goes_on_is_noticed(tmp_path: Path) -> None:
     for length in (0, 1, 15, 16, 100, HEADER - 1, HEADER, HEADER + 7, len(content) - 30, len(content) - 1):
         (tmp_path / "b").write_bytes(content[:length])
         with pytest.raises(DataError, match=rf"{tmp_path / 'b'}, .*: delete this file"):
-            CachedPictures(tmp_path / "b")
+            CachedImages(tmp_path / "b")
     (tmp_path / "b").write_bytes(content + b"\0")
     with pytest.raises(DataError, match="not whole"):
-        CachedPictures(tmp_path / "b")
+        CachedImages(tmp_path / "b")
 
 
 def test_a_file_that_is_cut_off_while_it_is_open_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
     build(tmp_path / "a", mixed_files(5), 6, "squash")
-    pictures = CachedPictures(tmp_path / "a")
+    cached = CachedImages(tmp_path / "a")
     os.truncate(tmp_path / "a", HEADER + 50)
     with pytest.raises(DataError, match="not whole"):
-        all_images(pictures)
+        all_images(cached)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello\n" * 2000)
     with pytest.raises(DataError, match="it is no such file"):
-        CachedPictures(tmp_path / "text")
+        CachedImages(tmp_path / "text")
     with pytest.raises(DataError, match="No such file"):
-        CachedPictures(tmp_path / "missing")
-    with pytest.raises(DataError, match="Is a directory"):
-        CachedPictures(tmp_path)
+        CachedImages(tmp_path / "missing")
+    with pytest.raises(DataError, match="not a regular file"):
+        CachedImages(tmp_path)
     build(tmp_path / "a", mixed_files(5), 6, "squash")
     with pytest.raises(DataError, match="other images"):
-        CachedPictures(tmp_path / "a", "0" * 64)
+        CachedImages(tmp_path / "a", "0" * 64)
 
 
 def forged(folder: Path, faults: Any = (), **facts: Any) -> Path:
@@ -195,8 +195,8 @@ def forged(folder: Path, faults: Any = (), **facts: Any) -> Path:
 
 
 def test_the_forger_forges_well(tmp_path: Path) -> None:
-    pictures = CachedPictures(forged(tmp_path, [[1, "x", "y"]]))
-    assert all_images(pictures)[1].tolist() == [True, False]
+    cached = CachedImages(forged(tmp_path, [[1, "x", "y"]]))
+    assert all_images(cached)[1].tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_the_forger_forges_well(tmp_path: Path) -> None:
 )
 def test_a_forged_file_is_refused(tmp_path: Path, facts: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="delete this file"):
-        CachedPictures(forged(tmp_path, **facts))
+        CachedImages(forged(tmp_path, **facts))
 
 
 # Building
@@ -279,7 +279,7 @@ def test_of_two_that_build_at_once_one_waits_for_the_other(tmp_path: Path) -> No
     build(path, Harmful(mixed_files(12).contents, 0, "fail"), 8, "squash", report=report)
     assert ended(first) == 0
     assert told == ["waiting for another process that decodes"]
-    assert len(CachedPictures(path)) == 12
+    assert len(CachedImages(path)) == 12
     assert {p.name for p in tmp_path.iterdir()} == {"a", "go", "started"}
 
 
@@ -296,7 +296,7 @@ def test_the_one_that_waits_takes_over_when_the_other_is_killed(tmp_path: Path) 
     build(path, mixed_files(12), 8, "squash", report=report)
     assert ended(first) == -9
     assert told[:2] == ["waiting for another process that decodes", "decoding"]
-    assert len(CachedPictures(path)) == 12
+    assert len(CachedImages(path)) == 12
     assert {p.name for p in tmp_path.iterdir()} == {"a", "started"}
 
 

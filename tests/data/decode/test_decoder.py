@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from picture_files import encode, noise
+from image_files import encode, noise
 from PIL import Image, ImageFile, JpegImagePlugin
 
 from ocssl.data.decode import decoder as module
@@ -169,9 +169,9 @@ def test_16_bit_colour_keeps_its_upper_bits() -> None:
 
 def test_numbers_of_unknown_range_are_refused() -> None:
     wide = np.random.default_rng(0).integers(0, 2**31, (8, 8)).astype(np.int32)
-    with pytest.raises(BadImage, match="beyond 16 bits"):
+    with pytest.raises(BadImage, match="exceed 16 bits"):
         decode(encode(Image.fromarray(wide), "TIFF"), 8, "squash")
-    with pytest.raises(BadImage, match="beyond 16 bits"):
+    with pytest.raises(BadImage, match="exceed 16 bits"):
         decode(tiff((wide[:, :4] % 2**16).astype("<i2").tobytes(), 8, 4, 16, sample=2), 8, "squash")
     with pytest.raises(BadImage, match="floating-point"):
         decode(encode(Image.fromarray(wide.astype(np.float32)), "TIFF"), 8, "squash")
@@ -435,7 +435,7 @@ def test_too_large_a_file_and_too_many_scans_are_refused(monkeypatch: pytest.Mon
     assert pixels(data, 16).any()
     scan = data[data.index(b"\xff\xda") : data.rindex(b"\xff\xd9")]
     assert "scans" in refusal(data[:-2] + scan * 600 + data[-2:])
-    monkeypatch.setattr(module, "MAX_BYTES", len(data) - 1)
+    monkeypatch.setattr(module, "MOST_BYTES", len(data) - 1)
     assert "MiB" in refusal(data)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from picture_files import encode
+from image_files import encode
 from PIL import Image, UnidentifiedImageError
 
 from ocssl.data.decode.decoder import BadImage, decode

@@ -10,15 +10,17 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from picture_files import Repeated, noise
+from image_files import Repeated, noise
 from torch import Tensor
 
 from ocssl.data.decode import cache
-from ocssl.data.decode.cache import CachedPictures, build
-from ocssl.data.decode.live import LivePictures
+from ocssl.data.decode.cache import CachedImages, build
+from ocssl.data.decode.image_set import LiveImages
+from ocssl.data.decode.workers import rows_at_once
 
 FEW, MANY, CUT = 1_000, 10_000, 100
 
@@ -41,13 +43,18 @@ def growth(walk: Iterator[tuple[Tensor, Tensor]], keep: bool = False) -> float:
 
 
 def cuts(count: int) -> tuple[Tensor, ...]:
-    return torch.randperm(count, generator=torch.Generator().manual_seed(0)).split(CUT)
+    rows = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    return tuple(rows[first : first + CUT] for first in range(0, count, CUT))
 
 
 def written(folder: Path, count: int) -> Path:
     """A cache of 64 px, as fast as the disk allows."""
-    piece = noise(0, cache.rows_at_once(64), 3 * 64 * 64, None).reshape(-1, 3, 64, 64)
-    cache.decoded = lambda _, pieces, *__: ((piece[: len(rows)], []) for rows in pieces)  # type: ignore[assignment]
+    piece = noise(0, rows_at_once(64), 3 * 64 * 64, None).reshape(-1, 3, 64, 64)
+
+    def decoded(_: Any, pieces: Any, *__: Any) -> Iterator[Any]:
+        return ((piece[: len(rows)], []) for rows in pieces)
+
+    cache.decoded = decoded  # type: ignore[attr-defined, assignment]
     path = folder / f"{count}.pixels"
     build(path, Repeated(count, 8), 64, "squash")
     return path
@@ -64,9 +71,9 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     found = {}
     for name, count in (("few", FEW), ("many", MANY)):
-        found[f"live, {name}"] = growth(LivePictures(Repeated(count, 32), 32, "squash", 2).walk(cuts(count)))
-        found[f"cache, {name}"] = growth(CachedPictures(written(folder, count)).walk(cuts(count)))
-    found["live, kept"] = growth(LivePictures(Repeated(MANY, 32), 32, "squash").walk(cuts(MANY)), keep=True)
+        found[f"live, {name}"] = growth(LiveImages(Repeated(count, 32), 32, "squash", 2).walk(cuts(count)))
+        found[f"cache, {name}"] = growth(CachedImages(written(folder, count)).walk(cuts(count)))
+    found["live, kept"] = growth(LiveImages(Repeated(MANY, 32), 32, "squash").walk(cuts(MANY)), keep=True)
     found["cache, mapped"] = growth(mapped(folder / f"{MANY}.pixels", MANY))
     sys.stdout.write(json.dumps(found))
 

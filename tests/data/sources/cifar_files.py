@@ -8,7 +8,7 @@ import io
 import struct
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def python2(content: Mapping[bytes, Any]) -> bytes:
     return start + b"".join(written(key) + written(value) for key, value in content.items()) + b"u."
 
 
-def array(value: Bytes, put: Any = lambda: b"") -> bytes:
+def array(value: Bytes, put: Callable[[], bytes] = lambda: b"") -> bytes:
     by_column = value.flags.f_contiguous and not value.flags.c_contiguous
     content = value.tobytes(order="F" if by_column else "C")
     shape = b"".join(b"J" + struct.pack("<i", size) for size in value.shape)

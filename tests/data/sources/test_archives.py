@@ -280,7 +280,7 @@ def test_progress_is_told_up_to_the_end(form: str, monkeypatch: pytest.MonkeyPat
     assert {(what, total) for what, _, total in told} == {("reading an.archive", size)}
     done = [done for _, done, _ in told]
     assert done == sorted(done)
-    assert len(set(done)) > 2
+    assert len(set(done)) > 1
     assert size - 400 < done[-1] <= size  # a zip's table of contents is read first
 
 

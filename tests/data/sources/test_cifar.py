@@ -19,8 +19,8 @@ from cifar_files import META, Small, md5, png, python2, records, snapshot, tar, 
 from PIL import Image
 
 from conftest import REAL_DATA
-from ocssl.data.decode.images import silent
-from ocssl.data.decode.parquet_files import ParquetFiles
+from ocssl.data.decode.arrow_files import ParquetFiles
+from ocssl.data.decode.files import silent
 from ocssl.data.sources.cifar import (
     ARCHIVE,
     CLASS_ORDER,
@@ -32,7 +32,7 @@ from ocssl.data.sources.cifar import (
     find_release,
     official_order,
 )
-from ocssl.data.sources.source import BENCHMARKS, Collection, Found
+from ocssl.data.sources.source import BENCHMARKS, Collection, SourceImages
 from ocssl.errors import DataError
 from ocssl.settings import StreamSettings
 
@@ -70,7 +70,7 @@ def pixels(collection: Collection) -> npt.NDArray[np.uint8]:
     return decoded
 
 
-def check(found: Found, small: Small, rows: dict[str, list[int]] | None = None) -> None:
+def check(found: SourceImages, small: Small, rows: dict[str, list[int]] | None = None) -> None:
     """That these are the images and labels of the small release, in its order or in another."""
     assert found.test is not None
     for part, collection in (("train", found.train), ("test", found.test)):
@@ -298,7 +298,7 @@ def test_the_official_checksums_are_the_published_ones(small: Small, tmp_path: P
     put(tmp_path / "c", FORMS["binary archive"](small))
     assert "wanted 03b5dce01913d631647c71ecec9e9cb8" in refusal(tmp_path / "c", Release())
     put(tmp_path / "d", small.binary())
-    assert "has 200 images and 200 labels, wanted are 50000" in refusal(tmp_path / "d", Release())
+    assert "has 200 images and 200 labels, not 50000" in refusal(tmp_path / "d", Release())
 
 
 def changed(small: Small, part: str, fine: Callable[[list[int]], None], coarse: bool = True) -> dict[str, list[int]]:
@@ -352,7 +352,7 @@ def test_a_file_cut_off_is_refused(small: Small, tmp_path: Path, name: str, lost
     (tmp_path / name).write_bytes(small.binary()[name][:-lost])
     message = refusal(tmp_path, small.release())
     assert message.startswith(f"{tmp_path / name} ")
-    assert ("wanted are" in message) == (lost == 3074)
+    assert ("labels, not" in message) == (lost == 3074)
 
 
 PICKLES: dict[str, tuple[str, dict[bytes, Any], str]] = {
@@ -413,7 +413,7 @@ def test_an_archive_of_something_else_is_refused(
 def test_a_file_that_is_too_large_is_not_read(small: Small, tmp_path: Path) -> None:
     put(tmp_path, small.binary())
     os.truncate(tmp_path / "train.bin", 10**12)
-    assert "train.bin is too large to be of CIFAR-100: 1000000000000 bytes" in refusal(tmp_path, small.release())
+    assert "train.bin: larger than 200,000,000 bytes" in refusal(tmp_path, small.release())
 
 
 @pytest.mark.parametrize("lost", ["train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001"])
@@ -421,7 +421,7 @@ def test_parquet_with_a_file_missing_is_refused(small: Small, tmp_path: Path, lo
     parquet(tmp_path, small)
     (tmp_path / f"{lost}.parquet").unlink()
     message = refusal(tmp_path, small.release())
-    assert ("wanted are 200" if "train" in lost else "only train-00000-of-00002.parquet is in") in message
+    assert ("labels, not 200" if "train" in lost else "only train-00000-of-00002.parquet is in") in message
 
 
 def test_parquet_of_another_layout_is_refused(small: Small, tmp_path: Path) -> None:
@@ -490,13 +490,13 @@ def test_without_the_net_the_way_by_hand_is_told(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
-def real() -> Found:
+def real() -> SourceImages:
     if not REAL.is_dir():
         pytest.skip("needs shared/data/cifar100, which is not here")
     return Cifar100().find(REAL, StreamSettings(), silent)
 
 
-def test_the_real_data_are_whole_and_in_the_official_order(real: Found) -> None:
+def test_the_real_data_are_whole_and_in_the_official_order(real: SourceImages) -> None:
     assert real.test is not None
     assert real.train.labels is not None
     assert real.test.labels is not None
@@ -510,7 +510,7 @@ def test_the_real_data_are_whole_and_in_the_official_order(real: Found) -> None:
     assert first.reshape(-1)[[0, 1, 2, -3, -2, -1]].tolist() == [255, 255, 255, 10, 59, 79]
 
 
-def test_real_images_are_the_same_as_binary_and_as_python_files(real: Found, tmp_path: Path) -> None:
+def test_real_images_are_the_same_as_binary_and_as_python_files(real: SourceImages, tmp_path: Path) -> None:
     """Ten of each class as training part, and the same again as test part."""
     images, labels = real.train.images, real.train.labels
     assert isinstance(images, ParquetFiles)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ocssl.data.decode.folder_files import FolderFiles
-from ocssl.data.decode.images import silent
+from ocssl.data.decode.files import FolderFiles, silent
 from ocssl.data.sources.clear import Clear100
-from ocssl.data.sources.source import Collection, Found
+from ocssl.data.sources.source import Collection, SourceImages
 from ocssl.errors import OcsslError
 from ocssl.settings import StreamSettings
 
@@ -31,11 +30,11 @@ def release(root: Path, train: str = "train_image_only") -> Path:
     return root
 
 
-def find(root: Path | None) -> Found:
+def find(root: Path | None) -> SourceImages:
     return Clear100().find(root, StreamSettings.model_validate({}), silent)
 
 
-def contents(found: Found, part: Collection | None) -> list[str]:
+def contents(found: SourceImages, part: Collection | None) -> list[str]:
     assert part is not None
     assert isinstance(part.images, FolderFiles)
     assert part.labels is not None
@@ -81,21 +80,21 @@ def test_what_is_missing_is_one_sentence(tmp_path: Path) -> None:
     shutil.rmtree(root / "test" / "labeled_images" / "3")
     refused(root, "test/labeled_images lacks 1 of the 11 folders 0 to 10, the first of them 3")
     (root / "test" / "labeled_images" / "3").mkdir()
-    refused(root, "test/labeled_images/3 has no images")
+    refused(root, "test/labeled_images lacks 1 of the 11 folders with images, the first of them 3")
     (root / "test" / "class_names.txt").write_text("other")
     refused(root, "lists other classes")
     stray = root / "train_image_only" / "labeled_images" / "0" / "x.jpg"
     (root / "test" / "class_names.txt").unlink()
     stray.write_bytes(b"x")
-    refused(root, "labeled_images/0/x.jpg in .* lies in no folder of a class")
+    refused(root, "labeled_images/0/x.jpg in .* is in no class folder")
     stray.unlink()
     names = root / "train_image_only" / "class_names.txt"
     names.write_text("aquarium\naquarium")
     refused(root, "names a class twice")
     names.write_text("aquarium")
-    refused(root, "BACKGROUND/0.jpg in .* lies in no folder of a class")
+    refused(root, "BACKGROUND/0.jpg in .* is in no class folder")
     names.unlink()
-    refused(root, r"there is no file .*class_names\.txt")
+    refused(root, r"class_names\.txt: No such file")
     shutil.rmtree(root / "test")
     refused(root, "has no folder test")
     (root / "test").mkdir()

@@ -20,7 +20,6 @@ from ocssl.errors import DataError
 
 CONTENT = np.random.default_rng(0).bytes(700_000)
 MD5 = hashlib.md5(CONTENT).hexdigest()
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Server:
@@ -143,12 +142,11 @@ def left(folder: Path) -> list[str]:
 Serve = Callable[[Answer], Server]
 
 
-@pytest.mark.parametrize("sums", [{"md5": MD5}, {"md5": None, "sha256": SHA256}])
-def test_a_file_is_downloaded_once(serve: Serve, tmp_path: Path, sums: dict[str, str]) -> None:
+def test_a_file_is_downloaded_once(serve: Serve, tmp_path: Path) -> None:
     server = serve(continuing)
     told: list[tuple[str, int, int]] = []
     for _ in range(2):
-        path = get(server, tmp_path, report=lambda *report: told.append(report), **sums)
+        path = get(server, tmp_path, report=lambda *report: told.append(report))
         assert path.read_bytes() == CONTENT
         assert left(tmp_path) == ["file.tar.gz"]
     assert server.asked == [0]
@@ -324,12 +322,6 @@ def test_only_https_is_asked(tmp_path: Path, url: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_one_checksum_is_needed(tmp_path: Path) -> None:
-    for sums in ({}, {"md5": MD5, "sha256": SHA256}):
-        with pytest.raises(ValueError, match="one checksum"):
-            fetch("https://example.org/x", tmp_path / "x", size=1, **sums)
-
-
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DataError, match=r"cannot write .*x \((Not a directory|File exists)\).*OCSSL_DATA"):
@@ -426,6 +418,5 @@ def test_the_data_folder_is_where_the_environment_says() -> None:
 def test_checksums_are_those_of_hashlib(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(CONTENT)
     assert checksum(tmp_path / "x") == MD5
-    assert checksum(tmp_path / "x", "sha256") == SHA256
     with pytest.raises(DataError, match="cannot read"):
         checksum(tmp_path / "y")

@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import REAL_DATA
-from ocssl.data.decode.folder_files import FolderFiles
-from ocssl.data.decode.images import silent
-from ocssl.data.decode.parquet_files import ParquetFiles
+from ocssl.data.decode.arrow_files import ParquetFiles
+from ocssl.data.decode.files import FolderFiles, silent
 from ocssl.data.sources.imagenet import ImageNet100, class_list, imagenet_classes
-from ocssl.data.sources.source import Collection, Found
+from ocssl.data.sources.source import Collection, SourceImages
 from ocssl.errors import OcsslError
 from ocssl.settings import StreamSettings
 
@@ -32,7 +31,7 @@ def few(tmp_path: Path) -> str:
     return str(path)
 
 
-def find(root: Path | None, classes: str) -> Found:
+def find(root: Path | None, classes: str) -> SourceImages:
     return ImageNet100(classes=classes).find(root, StreamSettings.model_validate({}), silent)
 
 
@@ -142,7 +141,7 @@ def test_wrong_parquet_files_are_one_sentence(tmp_path: Path, few: str) -> None:
     refused(tmp_path / "p", "has no files validation-", few)
     refused(path, "has no files validation-", few)
     table(tmp_path / "p" / "validation-0.parquet", [0, 207])
-    refused(tmp_path / "p", "no images of 1 of the 3 classes, the first of them n15075141", few)
+    refused(tmp_path / "p", "lacks 1 of the 3 classes with images, the first of them n15075141", few)
     table(path, [0, 207, 1000])
     refused(tmp_path / "p", "are not those of ImageNet's 1000 classes", few)
     table(path, [0, 1, 2], ["a", "b", "c"])
@@ -162,7 +161,7 @@ def test_wrong_folders_are_one_sentence(tmp_path: Path, few: str) -> None:
     refused(root, "lacks 1 of the 3 class folders, the first of them n15075141", few)
     refused(root, "lacks 100 of the 100 class folders, the first of them n03769881")
     (root / "train" / FEW[2]).mkdir()
-    refused(root, "has no images of 1 of the 3 classes, the first of them n15075141", few)
+    refused(root, "lacks 1 of the 3 classes with images, the first of them n15075141", few)
     (root / "train" / FEW[2] / "x.JPEG").write_bytes(b"x")
     refused(root, r"i/val lacks 1 of the 3", few)
     for path in sorted((root / "val").rglob("*"), reverse=True):
@@ -191,6 +190,6 @@ def test_a_wrong_list_of_classes_is_one_sentence(tmp_path: Path, text: str, mess
 
 
 def test_an_unknown_list_is_one_sentence(tmp_path: Path) -> None:
-    refused(tmp_path, "stream.classes is 'acc': wanted is ac, cmc or a file", "acc")
+    refused(tmp_path, "stream.classes is 'acc': it must be ac, cmc or a file", "acc")
     (tmp_path / "list.txt").write_bytes(b"\xff\xfe")
-    refused(tmp_path, "is not a text file in UTF-8", str(tmp_path / "list.txt"))
+    refused(tmp_path, "not a text file in UTF-8", str(tmp_path / "list.txt"))

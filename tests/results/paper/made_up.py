@@ -13,7 +13,7 @@ from ocssl.evaluate.per_task import summarise
 from ocssl.results.paper.plan import Planned
 from ocssl.runs.config import to_toml
 from ocssl.runs.folder import EVENTS, METRICS, SETTINGS
-from ocssl.runs.timing import TIMING
+from ocssl.runs.profiler import TIMING
 
 TASKS, MINIBATCHES = 4, 8
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
+from ocssl.cost import ImageCounts
 from ocssl.errors import SettingError
 from ocssl.results.paper import Planned, plan_names, read_plan, read_scale, runs_of
-from ocssl.results.paper.dry_run import images_of
+from ocssl.results.paper.paper_tables import paper_number
 from ocssl.results.paper.plan import address_of, chosen, of_rows, own_plans
-from ocssl.results.paper.tables import paper_number
 from ocssl.runs.config import read_settings, resolve_run
 from ocssl.settings import DataSettings
 
@@ -144,7 +144,7 @@ def test_what_the_grid_leaves_alone_is_the_papers_setting(name: str) -> None:
             assert settings.memory.ema == 0.5
             main = 1.0 if name in NOT_MAIN else OMEGA[benchmark]
             assert omega(run) == main or "terms.overlap.weight" in grid
-        minibatches = images_of(settings).minibatches(settings)
+        minibatches = ImageCounts.expected(settings).minibatches(settings)
         if name == "table6":
             assert len(minibatches) == 1
         else:
@@ -218,7 +218,7 @@ def test_the_mini_scale_is_the_fixed_protocol() -> None:
         assert (settings.encoder.name, settings.encoder.width) == ("resnet18", 16)
         assert (settings.memory.capacity, settings.schedule.passes, settings.schedule.batch) == (400, 6, 138)
         assert settings.optimizer.lr == 0.05
-        assert images_of(settings).minibatches(settings)[-1] * 6 == 6000
+        assert ImageCounts.expected(settings).minibatches(settings)[-1] * 6 == 6000
         if settings.method == "solar":
             assert settings.terms["overlap"] | {"k": 100, "weight": 1.0} == settings.terms["overlap"]
     sizes = {run.settings.memory.capacity for run in runs_of(read_plan("figure6"), scale)}
@@ -294,6 +294,10 @@ def test_an_address_tells_apart_what_gives_another_result() -> None:
         {**usual, "objective.name": "byol"},
         {**usual, "stream.classes": 7},
         {**usual, "encoder.width": 3},
+        {**usual, "encoder.name": "resnet18"},
+        {**usual, "optimizer.name": "lars-sgd"},
+        {**usual, "optimizer.name": "adamw"},
+        {**usual, "optimizer.name": "adamw", "optimizer.beta1": 0.8},
     ]
     runs = [resolve_run("solar", "synthetic", seed, settings) for settings in wanted for seed in (0, 1)]
     runs.append(resolve_run("er-fifo", "synthetic", 0, usual))

@@ -25,16 +25,15 @@ from ocssl._core import checkpoint
 from ocssl.cli import app
 from ocssl.cost import estimate, gpu
 from ocssl.errors import RunFolderError, SettingError
-from ocssl.results.paper import Plan, Scale, plan_names, read_plan, read_scale, runs_of
-from ocssl.results.paper import dry_run as dry
-from ocssl.results.paper.gather import gather
+from ocssl.results.evaluate_runs import Inspection
+from ocssl.results.paper import Plan, Scale, paper_tables, plan_names, read_plan, read_scale, runs_of
 from ocssl.results.paper.plan import Row
-from ocssl.results.paper.reproduce import _Looks, reproduce
-from ocssl.results.paper.run_store import Shelf
+from ocssl.results.paper.reproduce import Diagnoses, reproduce
+from ocssl.results.paper.run_store import Result, RunStore
 from ocssl.runs.config import resolve_run
-from ocssl.runs.folder import EVENTS, METRICS, SETTINGS, finished, only_one
+from ocssl.runs.folder import EVENTS, METRICS, SETTINGS, finished, run_lock
 from ocssl.runs.initial_weights import read_weights
-from ocssl.runs.snapshots import places
+from ocssl.runs.snapshots import saved_states
 from ocssl.runs.stop import Stop
 from ocssl.settings import DataSettings
 
@@ -43,16 +42,17 @@ pytestmark = pytest.mark.process
 
 def make(plans: list[Plan], out: Path, scale: Scale = SCALE) -> tuple[dict[str, str], str]:
     text = io.StringIO()
-    shelf = Shelf(out, {"synthetic": DataSettings()})
-    return reproduce(plans, scale, shelf, Console(file=text, width=200), Stop(), 2), text.getvalue()
+    store = RunStore(out, {"synthetic": DataSettings()})
+    return reproduce(plans, scale, store, Console(file=text, width=200), Stop(), 2), text.getvalue()
 
 
 def numbers(out: Path) -> dict[str, dict[str, Any]]:
     return {p.parent.name: {**json.loads(p.read_text()), "seconds": 0} for p in sorted(out.glob(f"runs/*/{METRICS}"))}
 
 
-def folders(out: Path) -> dict[str, Path]:
-    return Shelf(out, {}).folders(runs_of(tiny(), SCALE))
+def first_result(out: Path) -> Result:
+    (result,) = RunStore(out, {}).gather(runs_of(tiny(), SCALE))[0].results
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_a_plan_uses_the_runs_of_another(whole: Path) -> None:
 
 def test_killed_at_any_moment_and_started_again_it_gives_the_same_numbers(whole: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(Path(__file__).with_name("tiny.py")), str(tmp_path / "out")]
-    path = os.pathsep.join([str(Path(__file__).parent), str(ROOT / "tests")])
+    path = os.pathsep.join(map(str, (Path(__file__).parent, ROOT / "tests", ROOT / "src")))
     told: dict[str, Any] = {
         "env": {**os.environ, "PYTHONPATH": path},
         "stdout": subprocess.DEVNULL,
@@ -114,11 +114,11 @@ def test_killed_at_any_moment_and_started_again_it_gives_the_same_numbers(whole:
     assert (tmp_path / "out" / "table2.csv").read_bytes() == (whole / "table2.csv").read_bytes()
 
 
-def test_looks_back_are_at_the_evaluations_whatever_else_was_saved(whole: Path) -> None:
-    (result,) = next(group.results for group in gather(runs_of(tiny(), SCALE), folders(whole)))
-    looks = _Looks(Shelf(whole, {}), SCALE, Console(quiet=True), 1, Stop())
-    assert [row["position"] for row in looks(result)] == [0, *result.metrics["positions"]]
-    assert {*places(result.folder)} > {0, *result.metrics["positions"]}  # else there was nothing to leave out
+def test_diagnoses_are_at_the_evaluations_whatever_else_was_saved(whole: Path) -> None:
+    result = first_result(whole)
+    diagnoses = Diagnoses(RunStore(whole, {}), SCALE, Console(quiet=True), 1, Stop())
+    assert [row["position"] for row in diagnoses(result)] == [0, *result.metrics["positions"]]
+    assert {*saved_states(result.folder)} > {0, *result.metrics["positions"]}  # else there was nothing to leave out
 
 
 def test_a_table_without_runs_is_written_to_a_folder_that_was_not_there(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_table_without_runs_is_written_to_a_folder_that_was_not_there(tmp_path
     assert "Deviation-Aware" in (tmp_path / "new" / "folder" / "table5.md").read_text()
 
 
-def test_a_place_that_cannot_be_written_to_is_told_first(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_to_is_an_error_before_any_run(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunFolderError, match="Not a directory"):
         make([tiny()], tmp_path / "file" / "out")
@@ -138,7 +138,7 @@ def test_what_cannot_be_written_or_read_is_named_and_the_rest_is_shown(whole: Pa
     shutil.copytree(whole, out)
     (out / "table5.md").mkdir()
     curves = replace(tiny(), name="figure10", show=[{"kind": "curves", "measures": ["loss"]}])
-    (Shelf(out, {}).folder(runs_of(tiny(), SCALE)[0]) / EVENTS).unlink()
+    (RunStore(out, {}).folder(runs_of(tiny(), SCALE)[0]) / EVENTS).unlink()
     (out / "table2.csv").unlink()
     failures, _ = make([read_plan("table5"), curves, tiny()], out)
     assert "table5.md" in failures["table5"]
@@ -162,7 +162,7 @@ def test_what_starts_from_pre_training_waits_for_it(tmp_path: Path) -> None:
     assert pretrained is not None
     assert streamed is not None
     assert f"{streamed['start_accuracy']:.1f}" in text
-    begun, _ = checkpoint.read(places(tmp_path / "runs" / second.folder)[0])
+    begun, _ = checkpoint.read(saved_states(tmp_path / "runs" / second.folder)[0])
     for name, tensor in read_weights(tmp_path / "runs" / first.folder).items():
         assert torch.equal(begun[f"network.objective.{name}"], tensor)
 
@@ -190,12 +190,12 @@ def test_a_folder_that_holds_something_else_is_refused(whole: Path, tmp_path: Pa
 
 def test_images_that_were_moved_are_read_where_they_are_now_unless_the_run_is_under_way(tmp_path: Path) -> None:
     run = runs_of(tiny(), SCALE)[0]
-    before, after = (Shelf(tmp_path, {"synthetic": DataSettings(path=place)}) for place in ("/old", "/new"))
-    folder = before._prepare(run)
-    with only_one(folder):
-        assert after._prepare(run) == folder
+    before, after = (RunStore(tmp_path, {"synthetic": DataSettings(path=place)}) for place in ("/old", "/new"))
+    folder = before.prepare(run)
+    with run_lock(folder):
+        assert after.prepare(run) == folder
     assert "/old" in (folder / SETTINGS).read_text()
-    assert after._prepare(run) == folder
+    assert after.prepare(run) == folder
     assert "/new" in (folder / SETTINGS).read_text()
 
 
@@ -239,7 +239,7 @@ def test_a_dry_run_of_all_has_every_run_of_the_paper(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cost = estimate(resolve_run("solar", "synthetic", 0, {}), gpu("a100-40gb"))
-    monkeypatch.setattr(dry, "estimate", lambda *_: cost)  # counting the work of all takes most of a minute
+    monkeypatch.setattr(paper_tables, "estimate", lambda *_: cost)  # counting the work of all takes most of a minute
     monkeypatch.delenv("COLUMNS", raising=False)
     words = ["reproduce", "all", "--scale", "paper", "--dry-run", "--machine", "a100-40gb"]
     assert app(words, exit_on_error=False, print_error=False, result_action="return_value") == 0
@@ -267,9 +267,9 @@ def test_only_some_rows_are_run_and_all_that_are_there_are_shown(whole: Path, tm
     shutil.copytree(whole, out)
     last = runs_of(plan, SCALE)[-1]
     for run in runs_of(plan, SCALE):
-        shutil.rmtree(Shelf(out, {}).folder(run))
-    shelf = Shelf(out, {"synthetic": DataSettings()})
-    assert not reproduce([plan], SCALE, shelf, Console(quiet=True), Stop(), 1, [last.row])
+        shutil.rmtree(RunStore(out, {}).folder(run))
+    store = RunStore(out, {"synthetic": DataSettings()})
+    assert not reproduce([plan], SCALE, store, Console(quiet=True), Stop(), 1, [last.row])
     assert [path.name for path in (out / "runs").iterdir() if (path / METRICS).exists()] == [last.folder]
     rows = [line.split(",") for line in (out / "table2.csv").read_text().splitlines()[1:]]
     before = [line.split(",") for line in (whole / "table2.csv").read_text().splitlines()[1:]]
@@ -278,19 +278,27 @@ def test_only_some_rows_are_run_and_all_that_are_there_are_shown(whole: Path, tm
     assert all(row[1:3] == ["-", "-"] for row in rows[:-1])
 
 
-def test_damaged_looks_back_are_named(whole: Path, tmp_path: Path) -> None:
-    (result,) = next(group.results for group in gather(runs_of(tiny(), SCALE), folders(whole)))
-    looks = _Looks(Shelf(tmp_path, {}), SCALE, Console(quiet=True), 1, Stop())
+def test_damaged_diagnoses_are_named(whole: Path, tmp_path: Path) -> None:
+    result = first_result(whole)
+    diagnoses = Diagnoses(RunStore(tmp_path, {}), SCALE, Console(quiet=True), 1, Stop())
     path = tmp_path / "diagnoses" / f"{result.planned.address[:32]}-{SCALE.diagnosed}.json"
     path.parent.mkdir()
     for content in ("[]", "{}", "[5]", '[{"position": 1}]', "{"):
         path.write_text(content)
         with pytest.raises(RunFolderError, match="is damaged; remove it"):
-            looks(result)
+            diagnoses(result)
 
 
-def test_looks_back_read_images_where_they_are_now(whole: Path, tmp_path: Path) -> None:
-    (result,) = next(group.results for group in gather(runs_of(tiny(), SCALE), folders(whole)))
-    shelf = Shelf(tmp_path, {"synthetic": DataSettings(path="/new/place")})
-    assert _Looks(shelf, SCALE, Console(quiet=True), 1, Stop())._images(result) == Path("/new/place")
-    assert _Looks(Shelf(tmp_path, {}), SCALE, Console(quiet=True), 1, Stop())._images(result) is None
+def test_diagnoses_read_images_where_they_are_now(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path | None] = []
+
+    def diagnose_run(wanted: Inspection, *_: Any, **__: Any) -> dict[str, Any]:
+        asked.append(wanted.data)
+        return {"checkpoints": []}
+
+    monkeypatch.setattr("ocssl.results.paper.reproduce.diagnose_run", diagnose_run)
+    for number, reading in enumerate(({"synthetic": DataSettings(path="/new/place")}, {})):
+        diagnoses = Diagnoses(RunStore(tmp_path / str(number), reading), SCALE, Console(quiet=True), 1, Stop())
+        with pytest.raises(RunFolderError):
+            diagnoses(first_result(whole))
+    assert asked == [Path("/new/place"), None]

@@ -11,7 +11,7 @@ from rich.console import Console
 from conftest import SMALL, SMALL_STREAM
 from ocssl.results.paper import Plan, Scale, read_plan, read_scale
 from ocssl.results.paper.reproduce import reproduce
-from ocssl.results.paper.run_store import Shelf
+from ocssl.results.paper.run_store import RunStore
 from ocssl.runs.stop import Stop
 
 SCALE: Scale = replace(
@@ -28,5 +28,5 @@ def tiny(name: str = "table2", rows: slice = slice(3, None, 2)) -> Plan:
 
 if __name__ == "__main__":
     stop = Stop()
-    failed = reproduce([tiny()], SCALE, Shelf(Path(sys.argv[1]), {}), Console(width=200), stop, 2)
+    failed = reproduce([tiny()], SCALE, RunStore(Path(sys.argv[1]), {}), Console(width=200), stop, 2)
     sys.exit(bool(failed))

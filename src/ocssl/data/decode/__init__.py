@@ -1,1 +1,1 @@
-"""Images that lie in files: reading, decoding, and keeping them decoded. Nothing here knows of labels or streams."""
+"""Images in files: reading, decoding, and caching them. Nothing here knows of labels or streams."""

@@ -1,4 +1,4 @@
-"""Images decoded once, in one file: checked as it is touched, read row by row where rows are asked for.
+"""A cache of decoded images in one file: checksums are checked as it is read, row by row.
 
     header     4,096 bytes: magic, checksum, length of what follows, JSON (version, key, rows, size, fit, chunk), zeros
     pixels     rows of uint8 [3, S, S]; zeros where an image cannot be used
@@ -6,9 +6,9 @@
     faults     JSON: [row, name, reason], by row
     footer     length of the faults, CRC-32 of checksums and faults, magic, CRC-32 of these
 
-It is written from the first byte to the last beside its place, and moved there when all of it is on disk. It is read
-and not mapped: the pages of a map stay resident, giving them back costs more than reading, and a file that is cut
-off, or a disk that fails, under a map kills the process.
+It is written under another name and moved to its place when all of it is on disk. It is read and not mapped: the pages
+of a map stay resident, giving them back costs more than reading, and a file that is cut off, or a disk that fails,
+under a map kills the process.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ocssl.data.decode import decoder as decode
-from ocssl.data.decode.claim import claim
+from ocssl._files.atomic import written_once
+from ocssl._files.untrusted import open_file, reason
+from ocssl.data.decode import decoder
 from ocssl.data.decode.decoder import Fit, Images
-from ocssl.data.decode.encoded import Files, Rows
-from ocssl.data.decode.images import Fault, Report, silent
-from ocssl.data.decode.workers import decoded, rows_at_once, unusable
+from ocssl.data.decode.files import Files, Report, Rows, silent
+from ocssl.data.decode.workers import Fault, decoded, rows_at_once
 from ocssl.errors import DataError
 
 VERSION = 1
@@ -46,9 +46,9 @@ _MAGIC, _END = b"ocssl\x00px", b"px\x00ocssl"
 _WAY_OUT = "name another folder with --cache DIR, or keep none with --set data.decode=live."
 
 
-def key(files: Files, size: int, fit: Fit) -> str:
-    """What decides the content of a cache, as one word."""
-    facts = [files.stamp(), size, fit, decode.VERSION, VERSION]
+def cache_key(files: Files, size: int, fit: Fit) -> str:
+    """A checksum of all that decides the content of a cache."""
+    facts = [files.stamp(), size, fit, decoder.VERSION, VERSION]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -67,41 +67,36 @@ def build(
     report: Report = silent,
     bad_images: Literal["skip", "stop"] = "skip",
 ) -> None:
-    """Decode all images into a file, unless it is there, or another process is at it: then this one waits for it."""
+    """Decode all images into a file, unless it exists; if another process is writing it, wait for that one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with claim(path, lambda: report("waiting for another process that decodes", 0, len(files))) as file:
+        with written_once(path, lambda: report("waiting for another process that decodes", 0, len(files))) as file:
             if file is not None:
-                _check_space(path.parent, needed_bytes(files, size))
+                needed, free = needed_bytes(files, size), shutil.disk_usage(path.parent).free
+                if free < needed:
+                    sizes = f"need {needed / 2**30:.1f} GiB, and {path.parent} has {free / 2**30:.1f} GiB left"
+                    raise DataError(f"decoded images {sizes}: {_WAY_OUT}")
                 _write(file, files, size, fit, workers, report, bad_images)
     except OSError as error:
         raise DataError(f"cannot keep decoded images in {path.parent} ({error.strerror}): {_WAY_OUT}") from None
 
 
-def _check_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise DataError(
-            f"decoded images need {needed / 2**30:.1f} GiB, and {folder} has {free / 2**30:.1f} GiB left: {_WAY_OUT}"
-        )
-
-
 def _write(file: IO[bytes], files: Files, size: int, fit: Fit, workers: int, report: Report, bad_images: str) -> None:
     count, chunk = len(files), rows_at_once(size)
-    layout = {"rows": count, "size": size, "chunk": chunk}
     pieces = (np.arange(start, min(start + chunk, count)) for start in range(0, count, chunk))
     checksums: list[int] = []
     faults: list[tuple[int, str, str]] = []
-    file.write(_header({"version": VERSION, "key": key(files, size, fit), "fit": fit, **layout}))
+    key = cache_key(files, size, fit)
+    file.write(_header({"version": VERSION, "key": key, "fit": fit, "rows": count, "size": size, "chunk": chunk}))
     report("decoding", 0, count)
     with closing(decoded(files, pieces, size, fit, workers)) as parts:
         for images, bad in parts:
             start = chunk * len(checksums)
-            for place, reason in bad:
-                name = files.name(start + place)
+            for place, why in bad:
+                fault = Fault(files.name(start + place), why)
                 if bad_images == "stop":
-                    raise unusable(name, reason)
-                faults.append((start + place, name, reason))
+                    raise fault.error()
+                faults.append((start + place, fault.name, fault.reason))
             file.write(images.data)
             checksums.append(zlib.crc32(images.data))
             report("decoding", start + len(images), count)
@@ -121,16 +116,17 @@ def _footer(length: int, checksum: int) -> bytes:
     return rest + struct.pack("<I", zlib.crc32(rest))
 
 
-class CachedPictures:
+class CachedImages:
     """The images of such a file. Each chunk is checked when it is first touched; damage is a DataError."""
 
     def __init__(self, path: Path, expected_key: str | None = None) -> None:
         self.path = path
         try:
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_file(path)
         except OSError as error:
             raise self._unreadable(error) from None
-        weakref.finalize(self, os.close, self._file)
+        weakref.finalize(self, file.close)
+        self._file = file.fileno()
         try:
             facts = self._facts()
             if expected_key is not None and facts["key"] != expected_key:
@@ -138,21 +134,17 @@ class CachedPictures:
             self._rows = _whole_number(facts["rows"], 0)
             self.size = _whole_number(facts["size"], 1)
             self._chunk = _whole_number(facts["chunk"], 1)
-            self._checksums, self._faults = self._tables()
+            self._checksums, self.faults = self._tables()
         except DataError:
             raise
         except (ValueError, TypeError, KeyError, RecursionError):
             raise self._damaged("it makes no sense") from None
         self._bad = np.zeros(self._rows, np.bool_)
-        self._bad[list(self._faults)] = True
+        self._bad[list(self.faults)] = True
         self._checked = np.zeros(len(self._checksums), np.bool_)
 
     def __len__(self) -> int:
         return self._rows
-
-    @property
-    def faults(self) -> Mapping[int, Fault]:
-        return self._faults
 
     def walk(self, cuts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         for cut in cuts:
@@ -173,9 +165,8 @@ class CachedPictures:
     def _check(self, chunk: int) -> None:
         first = chunk * self._chunk
         count = min(self._chunk, self._rows - first)
-        pixels = bytearray(count * 3 * self.size**2)
-        self._read(memoryview(pixels), HEADER + first * 3 * self.size**2)
-        if zlib.crc32(pixels) != self._checksums[chunk]:
+        start, each = HEADER + first * 3 * self.size**2, 3 * self.size**2
+        if zlib.crc32(self._bytes(start, start + count * each)) != self._checksums[chunk]:
             raise self._damaged("a checksum is wrong")
         self._checked[chunk] = True
 
@@ -188,9 +179,9 @@ class CachedPictures:
             raise self._damaged("it is not whole")
 
     def _bytes(self, start: int, end: int) -> bytes:
-        found = bytearray(end - start)
-        self._read(memoryview(found), start)
-        return bytes(found)
+        content = bytearray(end - start)
+        self._read(memoryview(content), start)
+        return bytes(content)
 
     def _facts(self) -> dict[str, Any]:
         head = self._bytes(0, HEADER)
@@ -219,16 +210,18 @@ class CachedPictures:
         if zlib.crc32(tables) != checksum:
             raise self._damaged("a checksum is wrong")
         listed = json.loads(tables[middle - start :])
-        faults = {_whole_number(row, 0): Fault(str(name), str(reason)) for row, name, reason in listed}
+        faults = {_whole_number(row, 0): Fault(str(name), str(why)) for row, name, why in listed}
         if any(row >= self._rows for row in faults):
             raise self._damaged("it makes no sense")
         return np.frombuffer(tables[: middle - start], "<u4"), faults
 
     def _unreadable(self, error: OSError) -> DataError:
-        return DataError(f"cannot read the decoded images in {self.path} ({error.strerror}).")
+        return DataError(f"cannot read the decoded images in {self.path} ({reason(error)}).")
 
     def _damaged(self, why: str) -> DataError:
-        return DataError(f"cannot use the decoded images in {self.path}, {why}: delete this file to have it made anew.")
+        return DataError(
+            f"cannot use the decoded images in {self.path}, {why}: delete this file, and it is made again."
+        )
 
 
 def _whole_number(value: object, least: int) -> int:

@@ -1,4 +1,4 @@
-"""From an encoded image to uint8 [3, S, S], or a reason why not. Imported by worker processes: numpy and Pillow only.
+"""From an encoded image to uint8 [3, S, S], or a reason why not. Imported by worker processes, so without torch.
 
 Whatever a file holds, an image comes out in the same way: the first frame, upright as its EXIF block says, more than 8
 bits scaled to 8, laid over white where it is transparent, colour profiles ignored; then resampled once.
@@ -16,16 +16,21 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import simplejpeg  # type: ignore[import-untyped]
 from PIL import Image, UnidentifiedImageError
+
+from ocssl.data.decode.files import MOST_BYTES
 
 Fit = Literal["squash", "crop"]  # how an image becomes square: without regard to its aspect, or by its centre
 Images = npt.NDArray[np.uint8]
 
-VERSION = 1  # of all that decides the bits of a decoded image: a higher one makes every cache anew
-MAX_BYTES = 256 * 2**20  # of an encoded file
+VERSION = 2  # of all that decides the bits of a decoded image: a higher one makes new caches
 MAX_PIXELS = 89_478_485  # from here on Pillow itself suspects a decompression bomb
 MAX_SIDE = 65_535
 MAX_SCANS = 500  # of a JPEG: each is a pass over all pixels, and can cost a few bytes
+ZEROS = 64  # consecutive zero bytes: compressed pixels never have this many
+EMPTY = 8  # the part of an uncompressed image that may be black at one end alone: an eighth
+EXTRANEOUS = 16  # bytes between the segments of a JPEG; some cameras leave a few
 
 _PLUGINS = {
     "JPEG": "Jpeg",
@@ -114,8 +119,8 @@ def _planes(image: Image.Image) -> Images:
 def _decode(data: bytes, size: int, fit: Fit) -> Images:
     if not data:
         raise BadImage("the file is empty")
-    if len(data) > MAX_BYTES:
-        raise BadImage(f"the file has more than {MAX_BYTES // 2**20} MiB")
+    if len(data) > MOST_BYTES:
+        raise BadImage(f"the file has more than {MOST_BYTES // 2**20} MiB")
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         width, height = image.size
         if min(width, height) < 1:
@@ -129,13 +134,54 @@ def _decode(data: bytes, size: int, fit: Fit) -> Images:
         elif image.format == "PNG":
             _check_png(data)
         image.load()
+        _refuse_suspicious(data, image)
         turn = _UPRIGHT.get(_orientation(image))
         rgb = _rgb(image)
         return _planes(resize(rgb if turn is None else rgb.transpose(turn), size, fit))
 
 
+def _refuse_suspicious(data: bytes, image: Image.Image) -> None:
+    """Data that decode, and still cannot be what was written: cut short, or partly overwritten with zeros.
+
+    Formats without checksums hide other damage: swapped or changed bytes may give another image that looks valid.
+    """
+    kind = image.format
+    if kind in ("JPEG", "MPO"):
+        try:
+            simplejpeg.decode_jpeg(data, min_height=1, min_width=1, strict=True)
+        except ValueError as error:
+            extra = re.search(r"(\d+) extraneous bytes", str(error))
+            damaged = str(error).startswith(("Corrupt JPEG", "Premature end"))
+            if damaged and not (extra and int(extra[1]) < EXTRANEOUS):
+                raise BadImage(f"it is suspicious: {_one_line(error)}") from None
+    if kind in ("JPEG", "MPO", "WEBP", "AVIF", "JPEG2000") and bytes(ZEROS) in _compressed(data, kind):
+        raise BadImage(f"it is suspicious: {ZEROS} zero bytes in a row among its pixels")
+    if kind in ("BMP", "TIFF", "PPM") and data.endswith(bytes(ZEROS)):
+        light = np.flatnonzero(np.asarray(image).reshape(image.height, -1).any(axis=1))  # rows that are not black
+        top, bottom = (light[0], image.height - 1 - light[-1]) if len(light) else (0, 0)
+        if max(top, bottom) > image.height // EMPTY and 2 * min(top, bottom) < max(top, bottom):
+            raise BadImage(f"it is suspicious: {max(top, bottom)} rows of zeros at one end alone")
+
+
+def _compressed(data: bytes, kind: str) -> bytes:
+    """The compressed pixels, without what stands beside them: colour profiles and notes of cameras may have zeros."""
+    if kind in ("JPEG", "MPO"):
+        at = 2
+        while data[at : at + 1] == b"\xff" and data[at + 1 : at + 2] != b"\xda":
+            at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        end = data.find(b"\xff\xd9", at)
+        return data[at : end if end > 0 else len(data)]
+    if kind == "WEBP":
+        at = 12
+        while data[at : at + 4] not in (b"VP8 ", b"VP8L", b"ANMF", b""):
+            length = int.from_bytes(data[at + 4 : at + 8], "little")
+            at += 8 + length + length % 2
+        return data[at : at + 8 + int.from_bytes(data[at + 4 : at + 8], "little")]
+    return data[-ZEROS:]
+
+
 def _check_png(data: bytes) -> None:
-    """Pillow does not look at the checksums of pixels, nor whether a file goes on to its end."""
+    """Pillow checks neither the checksums of pixels nor that a file is complete."""
     view, start = memoryview(data), 8
     while start + 12 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, start)
@@ -160,7 +206,7 @@ def _orientation(image: Image.Image) -> Any:
 
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
-        raise BadImage("its pixels are floating-point numbers, whose range nothing tells")
+        raise BadImage("its pixels are floating-point numbers of unknown range")
     if image.mode.startswith("I"):
         image = _eight_bits(image)
     elif image.mode == "LAB":
@@ -185,7 +231,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     bits = 12 if tags.get(_BITS) == (12,) else 16
     top = 2**bits - 1
     if values.min() < 0 or values.max() > top:
-        raise BadImage(f"its pixels go beyond {bits} bits, and nothing tells their range")
+        raise BadImage(f"its pixels exceed {bits} bits, and their range is unknown")
     grey = np.empty(values.shape, np.uint8)
     for line, wide in zip(grey, values, strict=True):  # line by line, so that the wide numbers are few
         line[:] = (wide.astype(np.int64) * 510 + top) // (2 * top)

@@ -1,6 +1,6 @@
-"""Rows of encoded images, decoded here or by processes of their own: the same results in the same order.
+"""Rows of encoded images, decoded here or by worker processes: the same results in the same order.
 
-Each process has a socket to itself and is asked over it, piece by piece. So the death of one is seen at once, even in
+Each worker has a socket to itself and is asked over it, piece by piece. So the death of one is seen at once, even in
 the middle of an answer, and they end by themselves when this process is gone. They import no torch, and no main script.
 """
 
@@ -22,14 +22,14 @@ from multiprocessing.connection import Connection, wait
 import numpy as np
 
 from ocssl.data.decode.decoder import BadImage, Fit, Images, decode
-from ocssl.data.decode.encoded import Files, Rows
+from ocssl.data.decode.files import Files, Rows
 from ocssl.errors import DataError
 
 Decoded = tuple[Images, list[tuple[int, str]]]  # [n, 3, S, S], zeros where unusable; places of these, and why
 
 PIECE = 2**20  # bytes of decoded images that are asked for at a time, or one image
 AHEAD = 64 * 2**20  # bytes of decoded images that may wait for their turn
-_IN_FLIGHT = 2  # pieces that a process has: one in work, one to go on with
+_IN_FLIGHT = 2  # pieces that a process has: one in work, one waiting
 _BOOT = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
@@ -43,12 +43,19 @@ def rows_at_once(size: int) -> int:
     return max(1, PIECE // (3 * size * size))
 
 
-def unusable(name: str, reason: str) -> DataError:
-    """The error of a run that shall stop at the first image that cannot be used."""
-    return DataError(
-        f"cannot use the image {name}: {reason}; remove or replace it, or leave such images out with "
-        "--set data.bad_images=skip."
-    )
+@dataclass(frozen=True)
+class Fault:
+    """An image that cannot be used, and why."""
+
+    name: str
+    reason: str
+
+    def error(self) -> DataError:
+        """For a run that stops at the first such image."""
+        return DataError(
+            f"cannot use the image {self.name}: {self.reason}; remove or replace it, or leave such images out with "
+            "--set data.bad_images=skip."
+        )
 
 
 def decode_rows(files: Files, rows: Rows, size: int, fit: Fit) -> Decoded:
@@ -95,14 +102,14 @@ class _Question:
 
 
 class _Worker:
-    """A process and what it has been asked."""
+    """A process and the questions that it has not answered yet."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             handle = theirs.fileno()
             command = [sys.executable, "-c", _BOOT, str(handle), json.dumps(sys.path)]
-            # A process group of its own: an interrupt from the terminal is for this process to deal with.
+            # In another process group: an interrupt from the terminal is for this process to handle.
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[handle], process_group=0)
         self.connection = Connection(ours.detach())
         self.asked: deque[_Question] = deque()
@@ -141,7 +148,7 @@ class _Team:
         return question
 
     def answer(self, question: _Question) -> Decoded:
-        self._listen(0)  # to all that have an answer: each goes on only when it has been heard
+        self._listen(0)  # to all that have an answer: each continues only when its answer is read
         while question.answer is None:
             self._listen(None)
         if isinstance(question.answer, Exception):
@@ -175,32 +182,26 @@ def _all_alive() -> Iterator[None]:
 
 
 def serve(handle: int) -> None:
-    """The life of a worker: answer with faults and pixels, or with an error, until nobody asks any more."""
+    """What a worker does: answer with faults and pixels, or with an error, until the connection ends."""
     connection = Connection(handle)
     with suppress(EOFError, OSError), open(os.devnull, "wb") as nowhere:
-        task = _loaded(connection.recv_bytes())
-        os.dup2(nowhere.fileno(), 2)  # libtiff prints what it thinks of a file
+        task, failure = connection.recv_bytes(), None
+        try:
+            files, size, fit = pickle.loads(task)  # from the process that started this one
+        except Exception as error:  # its class cannot be imported
+            failure = error
+        os.dup2(nowhere.fileno(), 2)  # libtiff prints warnings
         while True:
             rows = np.frombuffer(connection.recv_bytes(), np.int64)
             try:
-                if isinstance(task, Exception):
-                    raise task
-                files, size, fit = task
+                if failure is not None:
+                    raise failure
                 images, faults = decode_rows(files, rows, size, fit)
             except Exception as error:
                 connection.send(_sendable(error))
             else:
                 connection.send(faults)
                 connection.send_bytes(images.reshape(-1).data)
-
-
-def _loaded(task: bytes) -> tuple[Files, int, Fit] | Exception:
-    """What to work on, as the process that started this one sent it; an error where its class cannot be imported."""
-    try:
-        files, size, fit = pickle.loads(task)
-    except Exception as error:
-        return error
-    return files, size, fit
 
 
 def _sendable(error: Exception) -> Exception:

@@ -8,6 +8,7 @@ any declared length into memory.
 from __future__ import annotations
 
 import errno
+import gzip
 import io
 import re
 import stat
@@ -18,8 +19,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from ocssl.data.decode.encoded import printable
-from ocssl.data.decode.images import Report, silent
+from ocssl._files.untrusted import reason
+from ocssl.data.decode.files import Report, silent
 from ocssl.errors import DataError
 
 _BLOCK = 512
@@ -28,7 +29,7 @@ _LONGEST_EXTRA = 2**16  # bytes of what a tar says of the next member
 _LONGEST_READ = 2**20  # of zipfile's own; bounds a zip's table of contents to some 20,000 entries
 _DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, LookupError, ArithmeticError, RuntimeError)
 
-Read = Callable[[int], bytes]  # up to so many bytes; nothing at the end
+Read = Callable[[int], bytes]  # up to this many bytes; b"" at the end
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Limits:
 def read_members(
     path: Path, wanted: Collection[str], report: Report = silent, limits: Limits | None = None
 ) -> dict[str, bytes]:
-    """The wanted files of an archive by their last name, in whichever folder of it they are; those that are there."""
+    """The wanted files of an archive by their last name, in any of its folders; those that are there."""
     limits = limits or Limits()
     try:
         with _ShortReads(io.FileIO(path)) as file:
@@ -54,62 +55,61 @@ def read_members(
             file.seek(0)
             start = file.read(_BLOCK)
             file.seek(0)
-            keep = _Keep(path, wanted, limits)
+            members = _Members(path, wanted, limits, lambda: report(f"reading {path.name}", file.tell(), size))
             if start.startswith(b"PK"):
-                _read_zip(file, keep, lambda: report(f"reading {path.name}", file.tell(), size))
+                _read_zip(file, members)
             elif start.startswith(b"\x1f\x8b"):
-                _read_tar(_counted(_Gunzip(file).read, file, size, keep, report), keep)
+                _read_tar(gzip.GzipFile(fileobj=file).read, members)
             elif len(start) == _BLOCK and _sum_is_right(start):
-                _read_tar(_counted(file.read, file, size, keep, report), keep)
+                _read_tar(file.read, members)
             else:
                 raise DataError(f"{path} is no tar, tar.gz or zip archive: fetch it again.")
-            return keep.found
+            return members.found
     except DataError:
         raise
     except EOFError:
         raise DataError(f"{path} is cut off: fetch it again.") from None
     except OSError as error:
-        if error.errno == errno.EINVAL:  # a damaged zip sends one to a place before its beginning
-            raise DataError(f"{path} is damaged: fetch it again.") from None
-        raise DataError(f"cannot read {path} ({error.strerror or error}).") from None
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        struct.error,
-        ValueError,
-        LookupError,
-        RuntimeError,
-        OverflowError,
-    ) as error:
-        raise DataError(f"{path} is damaged ({printable(str(error))}): fetch it again.") from None
+        if error.errno not in (None, errno.EINVAL):  # gzip's have none; a damaged zip seeks to before its beginning
+            raise DataError(f"cannot read {path} ({reason(error)}).") from None
+        raise DataError(f"{path} is damaged ({reason(error)}): fetch it again.") from None
+    except _DAMAGES as error:
+        raise DataError(f"{path} is damaged ({reason(error)}): fetch it again.") from None
 
 
-class _Keep:
+class _Members:
     """What is wanted of an archive, what was found, and what is too much."""
 
-    def __init__(self, path: Path, wanted: Collection[str], limits: Limits) -> None:
+    def __init__(self, path: Path, wanted: Collection[str], limits: Limits, progress: Callable[[], None]) -> None:
         self.path = path
-        self.limits = limits
         self.found: dict[str, bytes] = {}
+        self._limits = limits
         self._wanted = frozenset(wanted)
-        self._seen = 0
+        self._progress = progress
+        self._seen = self._bytes = 0
 
     def name(self, name: str, size: int) -> str | None:
         """The last part of the name of a plain file, if it is wanted."""
         self._seen += 1
-        if self._seen > self.limits.members:
-            raise DataError(f"{self.path} holds more than {self.limits.members} files: it is something else.")
+        if self._seen > self._limits.members:
+            raise DataError(f"{self.path} holds more than {self._limits.members} files: it is something else.")
         parts = name.replace("\\", "/").split("/")
         if name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or parts[-1] not in self._wanted:
             return None
         if parts[-1] in self.found:
             raise DataError(f"{self.path} holds {parts[-1]} twice: fetch it again.")
-        if size > self.limits.member:
-            raise DataError(f"{parts[-1]} in {self.path} is too large: {size} bytes, at most {self.limits.member}.")
+        if size > self._limits.member:
+            raise DataError(f"{parts[-1]} in {self.path} is too large: {size} bytes, at most {self._limits.member}.")
         return parts[-1]
 
-    def too_much(self) -> DataError:
-        return DataError(f"{self.path} unpacks to more than {self.limits.total} bytes: it is something else.")
+    def read(self, source: Read, size: int) -> bytes:
+        """Up to `size` bytes out of the archive, b"" at the end; an error if it has become too much."""
+        data = source(min(size, _CHUNK))
+        self._bytes += len(data)
+        if self._bytes > self._limits.total:
+            raise DataError(f"{self.path} unpacks to more than {self._limits.total} bytes: it is something else.")
+        self._progress()
+        return data
 
 
 class _ShortReads(io.BufferedReader):
@@ -123,115 +123,67 @@ class _ShortReads(io.BufferedReader):
         return data
 
 
-class _Gunzip:
-    """Unpacks gzip a piece at a time, with its checksums; bytes after the end that are no gzip are not looked at."""
+def _read_tar(source: Read, members: _Members) -> None:
+    def exactly(size: int, store: bool = True) -> bytes:
+        """The next `size` bytes, in memory as they come and not as a header announces them."""
+        content = bytearray()
+        while size:
+            data = members.read(source, size)
+            if not data:
+                raise EOFError
+            size -= len(data)
+            if store:
+                content += data
+        return bytes(content)
 
-    def __init__(self, file: io.BufferedReader) -> None:
-        self._file = file
-        self._inflate = zlib.decompressobj(wbits=31)
-        self._input = b""
-
-    def read(self, size: int) -> bytes:
-        while True:
-            if self._inflate.eof:
-                self._input = self._inflate.unused_data or self._file.read(_CHUNK)
-                if not self._input.startswith(b"\x1f"):
-                    return b""
-                self._inflate = zlib.decompressobj(wbits=31)
-            elif not self._input:
-                self._input = self._file.read(_CHUNK)
-                if not self._input:
-                    raise EOFError
-            data = self._inflate.decompress(self._input, size)
-            self._input = self._inflate.unconsumed_tail
-            if data:
-                return data
-
-
-def _counted(read: Read, file: io.BufferedReader, size: int, keep: _Keep, report: Report) -> Read:
-    """The same, refusing more than the limit and telling how much of the file has been read."""
-    total = 0
-
-    def counted(wanted: int) -> bytes:
-        nonlocal total
-        data = read(min(wanted, _CHUNK))
-        total += len(data)
-        if total > keep.limits.total:
-            raise keep.too_much()
-        report(f"reading {keep.path.name}", file.tell(), size)
-        return data
-
-    return counted
-
-
-def _read_tar(read: Read, keep: _Keep) -> None:
     long_name = False
-    while (header := _exactly(read, _BLOCK)) != bytes(_BLOCK):
+    while (header := exactly(_BLOCK)) != bytes(_BLOCK):
         if not _sum_is_right(header):
             raise ValueError("one of its headers has a wrong checksum")
-        size = _number(header[124:136])
+        size = _octal(header[124:136])
+        if size is None:
+            raise ValueError("one of its headers has no size")
         kind, name = header[156:157], header[:100].partition(b"\0")[0]
         if header[257:263] == b"ustar\0":  # GNU tar keeps other things where the standard has the first part of a name
             name = header[345:500].partition(b"\0")[0] + b"/" * bool(header[345]) + name
         plain = kind in (b"0", b"\0", b"7") and not long_name
-        base = keep.name(name.decode("utf-8", "replace") if plain else "", size)
+        base = members.name(name.decode("utf-8", "replace") if plain else "", size)
         if kind == b"x" and size > _LONGEST_EXTRA:
             raise ValueError("one of its headers is too long")
-        content = _exactly(read, size, store=base is not None or kind == b"x")
+        content = exactly(size, store=base is not None or kind == b"x")
         if base is not None:
-            keep.found[base] = content
-        _exactly(read, -size % _BLOCK)
+            members.found[base] = content
+        exactly(-size % _BLOCK)
         # Names of more than a hundred bytes stand in an entry before; what is looked for has a shorter one.
         said = kind == b"L" or (kind == b"x" and b" path=" in content)
         long_name = said or (long_name and kind in (b"K", b"L", b"x", b"g"))
-    while read(_CHUNK):  # to the end, where gzip has its checksum
+    while members.read(source, _CHUNK):  # to the end, where gzip has its checksum
         pass
 
 
-def _exactly(read: Read, size: int, store: bool = True) -> bytes:
-    """So many bytes, in memory as they come and not as a header announces them; EOFError if there are fewer."""
-    content = bytearray()
-    while size:
-        data = read(size)
-        if not data:
-            raise EOFError
-        size -= len(data)
-        if store:
-            content += data
-    return bytes(content)
-
-
-def _number(digits: bytes) -> int:
-    octal = re.fullmatch(rb" *([0-7]+)[ \0]*", digits)
-    if octal is None:
-        raise ValueError("one of its headers has no size")
-    return int(octal[1], 8)
-
-
 def _sum_is_right(header: bytes) -> bool:
-    octal = re.fullmatch(rb" *([0-7]+)[ \0]*", header[148:156])
-    return octal is not None and int(octal[1], 8) == sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
+    return _octal(header[148:156]) == sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
 
 
-def _read_zip(file: io.BufferedReader, keep: _Keep, tell: Callable[[], None]) -> None:
-    total = 0
+def _octal(digits: bytes) -> int | None:
+    number = re.fullmatch(rb" *([0-7]+)[ \0]*", digits)
+    return int(number[1], 8) if number else None
+
+
+def _read_zip(file: io.BufferedReader, members: _Members) -> None:
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
             plain = not info.is_dir() and kind in (0, stat.S_IFREG)
-            base = keep.name(info.filename if plain else "", info.file_size)
+            base = members.name(info.filename if plain else "", info.file_size)
             if base is None:
                 continue
             if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{base} is encrypted or packed in an unusual way")
             content = bytearray()
             with archive.open(info) as member:
-                while data := member.read(_CHUNK):
+                while len(content) <= info.file_size and (data := members.read(member.read, _CHUNK)):
                     content += data
-                    total += len(data)
-                    if total > keep.limits.total or len(content) > keep.limits.member:
-                        raise keep.too_much()
-                    tell()
             if len(content) != info.file_size:
                 raise EOFError
-            keep.found[base] = bytes(content)
+            members.found[base] = bytes(content)

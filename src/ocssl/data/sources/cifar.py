@@ -8,50 +8,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from ocssl.data.decode.encoded import Files, printable
-from ocssl.data.decode.images import Report
-from ocssl.data.decode.parquet_files import ParquetFiles, read_columns, read_paths, read_schema
+from ocssl._files.untrusted import read_bytes, reading
+from ocssl.data.decode.arrow_files import ParquetFiles, read_column, read_paths, read_schema
+from ocssl.data.decode.files import Files, Report
 from ocssl.data.sources.archives import read_members
 from ocssl.data.sources.download import checksum, data_folder, fetch
 from ocssl.data.sources.safe_pickle import MOST_BYTES, read_pickled
-from ocssl.data.sources.source import BENCHMARKS, Collection, Found, Numbers
-from ocssl.errors import DataError
+from ocssl.data.sources.source import BENCHMARKS, Collection, Counts, Numbers, SourceImages, packaged_lines
+from ocssl.errors import DataError, printable
 from ocssl.settings import StreamSettings
 
-_NAMES = """
-apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
-caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish
-forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle
-mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
-possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
-sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree
-wolf woman worm
-"""
-_SUPERNAMES = """
-aquatic_mammals fish flowers food_containers fruit_and_vegetables household_electrical_devices household_furniture
-insects large_carnivores large_man-made_outdoor_things large_natural_outdoor_scenes large_omnivores_and_herbivores
-medium_mammals non-insect_invertebrates people reptiles small_mammals trees vehicles_1 vehicles_2
-"""
-_SUPERNUMBERS = """
-4 1 14 8 0 6 7 7 18 3 3 14 9 18 7 11 3 9 7 11 6 11 5 10 7 6 13 15 3 15 0 11 1 10 12 14 16 9 11 5 5 19 8 8 15 13 14 17 18
-10 16 4 17 4 2 0 17 4 18 17 10 3 2 12 12 16 12 1 9 19 2 10 0 1 16 12 9 13 15 13 16 19 2 4 6 19 5 5 8 19 18 1 2 15 6 0 17
-8 14 13
-"""
+_PAIRS = [line.split() for line in packaged_lines("cifar100_classes.txt")]
+CLASSES = tuple(name for name, _ in _PAIRS)  # by class number, which is alphabetical
+SUPERCLASSES = tuple(sorted({group for _, group in _PAIRS}))
+SUPERCLASS_OF = tuple(SUPERCLASSES.index(group) for _, group in _PAIRS)  # by class number
 _ORDER = """
 42 96 62 98 46  95 60 24 78 16  68 70 11 13 97  52 99 19 71 10  89 86 18 40 5  38 9 82 83 43  32 94 67 93 75
 59 79 1 50 73  66 45 63 58 22  3 87 4 61 51  12 74 21 20 6  35 44 48 37 33  15 88 31 69 27  81 85 56 7 65
 47 41 29 80 57  84 36 17 34 72  2 91 8 53 30  90 26 23 54 76  14 55 0 64 77  39 25 92 49 28
 """
-
-CLASSES = tuple(_NAMES.split())  # by class number, which is alphabetical
-SUPERCLASSES = tuple(_SUPERNAMES.split())
-SUPERCLASS_OF = tuple(map(int, _SUPERNUMBERS.split()))  # by class number
 CLASS_ORDER = tuple(map(int, _ORDER.split()))  # that of SOLAR's authors: torch.randperm(100) under seed 42
 
 PIXELS = 3 * 32 * 32
@@ -87,11 +68,16 @@ class Release:
 class Cifar100:
     """CIFAR-100, 100 classes of 32 px photographs; read from --data DIR, or downloaded once (169 MB)."""
 
-    def find(self, where: Path | None, settings: StreamSettings, report: Report) -> Found:
+    in_memory: ClassVar[bool] = True  # all images are in memory; those of other benchmarks are read when needed
+
+    def counts(self) -> Counts:
+        return Counts(100, 50_000, 10_000)
+
+    def find(self, where: Path | None, settings: StreamSettings, report: Report) -> SourceImages:
         return find_release(where, report, Release())
 
 
-def find_release(where: Path | None, report: Report, release: Release) -> Found:
+def find_release(where: Path | None, report: Report, release: Release) -> SourceImages:
     """The images at this place, in whichever form they are there; None: in the download, fetched if need be."""
     if where is None:
         path = data_folder() / ARCHIVE
@@ -107,7 +93,7 @@ def find_release(where: Path | None, report: Report, release: Release) -> Found:
         raise DataError(f"cannot read {error.filename or where} ({error.strerror}).") from None
 
 
-def _from_folder(where: Path, report: Report, release: Release) -> Found:
+def _from_folder(where: Path, report: Report, release: Release) -> SourceImages:
     """Unpacked files before packed ones, which take longer to read."""
     above = [where.parent] if where.name in _FOLDERS else []
     folders = [folder for folder in (where, *(where / name for name in _FOLDERS), *above) if folder.is_dir()]
@@ -121,7 +107,7 @@ def _from_folder(where: Path, report: Report, release: Release) -> Found:
         if all(tables.values()):
             return _from_parquet(tables, release)
         lonely = [*here, *(path.name for paths in tables.values() for path in paths)]
-        half = half or (f", only {printable(lonely[0])} is in {folder}" if lonely else "")
+        half = half or (f", only {lonely[0]} is in {folder}" if lonely else "")
     for folder in folders:
         packed = [path for path in folder.iterdir() if _PACKED.fullmatch(path.name) and path.is_file()]
         if packed:
@@ -140,12 +126,11 @@ def _whole(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _content(path: Path) -> bytes:
-    if (size := path.stat().st_size) > MOST_BYTES:
-        raise DataError(f"{path} is too large to be of CIFAR-100: {size} bytes, at most {MOST_BYTES}.")
-    return path.read_bytes()
+    with reading(path, DataError):
+        return read_bytes(path, MOST_BYTES)
 
 
-def _from_archive(path: Path, report: Report, release: Release) -> Found:
+def _from_archive(path: Path, report: Report, release: Release) -> SourceImages:
     wanted = release.sums.get(path.name)
     if wanted is not None:
         _compare(path, path.name, checksum(path), wanted)
@@ -165,7 +150,7 @@ def _compare(place: Path, name: str, found: str, wanted: str) -> None:
         raise DataError(f"{place} is not the official {name} (md5 {found}, wanted {wanted}): fetch it again.")
 
 
-def _from_files(contents: dict[str, bytes], place: Path, release: Release, sums: Mapping[str, str]) -> Found:
+def _from_files(contents: dict[str, bytes], place: Path, release: Release, sums: Mapping[str, str]) -> SourceImages:
     """From the published files by name; taken out of the dictionary one by one, for they are large."""
     for name, content in contents.items():
         if name in sums:
@@ -183,7 +168,7 @@ def _from_files(contents: dict[str, bytes], place: Path, release: Release, sums:
         _check(len(pixels), fine, coarse, release.per_class[part], place / name)
         images = torch.from_numpy(pixels.reshape(-1, 3, 32, 32).copy())
         collections[part] = Collection(images, fine, {"taxonomy": coarse})
-    return Found(collections["train"], collections["test"], classes, {"taxonomy": groups}, CLASS_ORDER)
+    return SourceImages(collections["train"], collections["test"], classes, {"taxonomy": groups}, CLASS_ORDER)
 
 
 def _names(found: Any, usual: Sequence[str], place: Path) -> tuple[str, ...]:
@@ -211,7 +196,7 @@ def _read_pickled(raw: bytes, place: Path) -> tuple[Bytes, Numbers, Numbers]:
     return pixels, fine, coarse
 
 
-def _from_parquet(tables: Mapping[str, Sequence[Path]], release: Release) -> Found:
+def _from_parquet(tables: Mapping[str, Sequence[Path]], release: Release) -> SourceImages:
     collections = {}
     for part, paths in tables.items():
         place = paths[0].parent / f"{part}-*.parquet"
@@ -219,14 +204,14 @@ def _from_parquet(tables: Mapping[str, Sequence[Path]], release: Release) -> Fou
         column = "img" if "img" in names else "image"
         label = "fine_label" if "fine_label" in names else "label"
         images: Files = ParquetFiles(paths, column)
-        columns = read_columns(paths, [label, *(name for name in names if name == "coarse_label")])
-        fine = np.asarray(columns[label])
-        _check(len(images), fine, columns.get("coarse_label"), release.per_class[part], place)
+        fine = np.asarray(read_column(paths, label))
+        coarse = read_column(paths, "coarse_label") if "coarse_label" in names else None
+        _check(len(images), fine, coarse, release.per_class[part], place)
         order = official_order(read_paths(paths, column))
         if order is not None:
             images, fine = images.subset(order), fine[order]
         collections[part] = Collection(images, fine, {"taxonomy": np.array(SUPERCLASS_OF)[fine]})
-    return Found(collections["train"], collections["test"], CLASSES, {"taxonomy": SUPERCLASSES}, CLASS_ORDER)
+    return SourceImages(collections["train"], collections["test"], CLASSES, {"taxonomy": SUPERCLASSES}, CLASS_ORDER)
 
 
 def official_order(paths: Sequence[str | None]) -> Numbers | None:
@@ -247,7 +232,7 @@ def _check(images: int, fine: Numbers, coarse: Numbers | list[str] | None, per_c
     """Refuses what has another number of images, or labels that CIFAR-100 cannot have."""
     wanted = len(CLASSES) * per_class
     if not images == len(fine) == wanted:
-        raise DataError(f"{place} has {images} images and {len(fine)} labels, wanted are {wanted}: fetch it again.")
+        raise DataError(f"{place} has {images} images and {len(fine)} labels, not {wanted}: fetch it again.")
     numbers = fine.dtype.kind == "i" and fine.min() >= 0 and fine.max() < len(CLASSES)
     if not numbers or (coarse is not None and not np.array_equal(np.array(SUPERCLASS_OF)[fine], coarse)):
         raise DataError(f"{place} is not CIFAR-100: it has other classes or superclasses; name another with --data.")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ocssl.data.decode.encoded import printable
-from ocssl.data.decode.folder_files import FolderFiles, list_images
-from ocssl.data.decode.images import Report
-from ocssl.data.sources.source import BENCHMARKS, Collection, Found
-from ocssl.data.sources.text_files import need, read_lines, shown
-from ocssl.errors import DataError
+from ocssl._files.untrusted import read_lines
+from ocssl.data.decode.files import FolderFiles, Report, list_images
+from ocssl.data.sources.source import BENCHMARKS, Collection, Counts, SourceImages, refuse_missing, require_path
+from ocssl.errors import DataError, printable
 from ocssl.settings import StreamSettings
 
 BUCKETS = 11
@@ -29,22 +28,25 @@ class Clear100:
     The 'iid' protocol: the official test images of all periods are tested on, not those of the next period.
     """
 
-    def find(self, where: Path | None, settings: StreamSettings, report: Report) -> Found:
-        root = need(where, "clear100")
+    def counts(self) -> Counts:
+        return Counts(100, 10_000 * BUCKETS, 5_000 * BUCKETS, [10_000] * BUCKETS)
+
+    def find(self, where: Path | None, settings: StreamSettings, report: Report) -> SourceImages:
+        root = require_path(where, "clear100")
         train = next((name for name in TRAINS if (root / name).is_dir()), None)
         if train is None or not (root / "test").is_dir():
             lacking = "test" if train else " or ".join(TRAINS)
             raise DataError(
-                f"{shown(root)} has no folder {lacking}: unpack clear100-train-image-only.zip, clear100-test.zip there."
+                f"{root} has no folder {lacking}: unpack clear100-train-image-only.zip, clear100-test.zip there."
             )
-        classes = read_lines(root / train / "class_names.txt")
+        classes = read_lines(root / train / "class_names.txt", DataError)
         if not classes or len(set(classes)) < len(classes):
-            raise DataError(f"{shown(root / train / 'class_names.txt')} is empty or names a class twice.")
+            raise DataError(f"{root / train / 'class_names.txt'} is empty or names a class twice.")
         named = root / "test" / "class_names.txt"
-        if named.is_file() and read_lines(named) != classes:
-            raise DataError(f"{shown(named)} lists other classes than that of {train}.")
+        if named.is_file() and read_lines(named, DataError) != classes:
+            raise DataError(f"{named} lists other classes than that of {train}.")
         buckets = [str(bucket) for bucket in range(BUCKETS)]
-        return Found(
+        return SourceImages(
             _collection(root, train, classes, report),
             _collection(root, "test", classes, report),
             [printable(name) for name in classes],
@@ -55,22 +57,18 @@ class Clear100:
 def _collection(root: Path, split: str, classes: Sequence[str], report: Report) -> Collection:
     place = root / split / IMAGES
     if not place.is_dir():
-        raise DataError(f"there is no folder {shown(place)}, which holds the images of CLEAR100.")
-    missing = [bucket for bucket in range(BUCKETS) if not (place / str(bucket)).is_dir()]
-    if missing:
-        raise DataError(
-            f"{shown(place)} lacks {len(missing)} of the {BUCKETS} folders 0 to {BUCKETS - 1}, the first of them "
-            f"{missing[0]}: unpack the archive anew."
-        )
-    names = list_images(root, report, [f"{split}/{IMAGES}/{bucket}" for bucket in range(BUCKETS)])
+        raise DataError(f"there is no folder {place}, which holds the images of CLEAR100.")
+    folders = [str(bucket) for bucket in range(BUCKETS)]
+    missing = [folder for folder in folders if not (place / folder).is_dir()]
+    refuse_missing(missing, BUCKETS, f"folders 0 to {BUCKETS - 1}", place)
+    names = list_images(root, report, [f"{split}/{IMAGES}/{folder}" for folder in folders])
     number_of = {name.encode(): number for number, name in enumerate(classes)}
     labels, buckets = (np.empty(len(names), dtype=np.int64) for _ in range(2))
     for row, name in enumerate(names):
         _, _, bucket, folder, *inner = name.split(b"/")
         if not inner or folder not in number_of:
-            raise DataError(f"{printable(name)} in {shown(root)} lies in no folder of a class of class_names.txt.")
+            raise DataError(f"{os.fsdecode(name)} in {root} is in no class folder of class_names.txt.")
         labels[row], buckets[row] = number_of[folder], int(bucket)
-    empty = np.setdiff1d(np.arange(BUCKETS), buckets)
-    if len(empty):
-        raise DataError(f"{shown(place / str(empty[0]))} has no images: unpack the archive anew.")
+    empty = [folders[bucket] for bucket in np.setdiff1d(np.arange(BUCKETS), buckets)]
+    refuse_missing(empty, BUCKETS, "folders with images", place)
     return Collection(FolderFiles(root, names), labels, {"domain": buckets})

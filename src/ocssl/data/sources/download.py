@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import ipaddress
@@ -11,13 +10,15 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ocssl.data.decode.images import Report, silent
+from ocssl._files.atomic import move
+from ocssl._files.lock import locked
+from ocssl._files.untrusted import open_file, reading, reason
+from ocssl.data.decode.files import Report, silent
 from ocssl.errors import DataError
 
 TIMEOUT = 30.0  # seconds without a byte
@@ -39,30 +40,14 @@ def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return shared / "ocssl"
 
 
-def checksum(path: Path, kind: str = "md5") -> str:
-    """The md5 or sha256 of a file, in hex."""
-    try:
-        with open(path, "rb") as file:
-            return _digest(file, kind)
-    except OSError as error:
-        raise DataError(f"cannot read {path} ({error.strerror}).") from None
+def checksum(path: Path) -> str:
+    """The md5 of a file, in hex."""
+    with reading(path, DataError), open_file(path) as file:
+        return _md5(file)
 
 
-def _digest(file: IO[bytes], kind: str) -> str:
-    return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file on the net, and what it is known by."""
-
-    url: str
-    size: int
-    kind: str  # md5 or sha256
-    sum: str
-
-    def is_at(self, path: Path) -> bool:
-        return path.is_file() and path.stat().st_size == self.size and checksum(path, self.kind) == self.sum
+def _md5(file: IO[bytes]) -> str:
+    return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()  # type: ignore[arg-type]
 
 
 class _Broken(Exception):
@@ -73,36 +58,27 @@ class _Wrong(Exception):
     """What the server gives is not the file."""
 
 
-def fetch(
-    url: str,
-    path: Path,
-    *,
-    size: int,
-    md5: str | None = None,
-    sha256: str | None = None,
-    report: Report = silent,
-    timeout: float = TIMEOUT,
-) -> Path:
+def fetch(url: str, path: Path, *, size: int, md5: str, report: Report = silent, timeout: float = TIMEOUT) -> Path:
     """Have this file at `path`, downloading it if it is not there; https only, except from this machine itself.
 
-    What comes is written to `path` + `.part`, where a later call goes on if this one is broken off. A file with the
+    What comes is written to `path` + `.part`, where a later call continues if this one is interrupted. A file with the
     wrong checksum is removed and fetched once more from its beginning, then given up.
     """
-    if (md5 is None) == (sha256 is None):
-        raise ValueError("one checksum is needed")
-    source = Source(url, size, "md5" if md5 else "sha256", md5 or sha256 or "")
+    source = _Source(url, size, md5, report, timeout)
     part = path.with_name(path.name + ".part")
     try:
         if source.is_at(path):
             return path
         _check_address(url)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(part, report) as file:
-            if not source.is_at(path):  # another process may have put it there meanwhile
-                _download(source, file, report, timeout)
-                os.fsync(file.fileno())
-                os.replace(part, path)
-                _flush_folder(path.parent)
+        with locked(part, "ab+", lambda: report("waiting for another download", 0, 1)) as file:
+            try:
+                if not source.is_at(path):  # another process may have put it there meanwhile
+                    source.download(file)
+                    move(file, path)
+            finally:
+                if not file.seek(0, os.SEEK_END):
+                    part.unlink(missing_ok=True)
     except OSError as error:  # the network's have become _Broken
         raise DataError(f"cannot write {path} ({error.strerror}): make room, or set OCSSL_DATA.") from None
     except (_Broken, _Wrong) as error:
@@ -110,98 +86,73 @@ def fetch(
     return path
 
 
-@contextmanager
-def _alone(part: Path, report: Report) -> Iterator[IO[bytes]]:
-    """The unfinished file, open for one process at a time; others wait until it is finished or given up."""
-    while True:
-        with open(part, "ab+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                report("waiting for another download", 0, 1)
-                fcntl.flock(file, fcntl.LOCK_EX)
-            if not _is_same(file, part):  # the other one has finished it
-                continue
-            try:
-                yield file
-            finally:
-                if _is_same(file, part) and not part.stat().st_size:
-                    part.unlink()
-            return
+@dataclass(frozen=True)
+class _Source:
+    """A file on the net, and what it is known by."""
 
+    url: str
+    size: int
+    md5: str
+    report: Report
+    timeout: float
 
-def _is_same(file: IO[bytes], path: Path) -> bool:
-    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+    def is_at(self, path: Path) -> bool:
+        return path.is_file() and path.stat().st_size == self.size and checksum(path) == self.md5
 
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _download(source: Source, file: IO[bytes], report: Report, timeout: float) -> None:
-    """Fill the file, or remove what is wrong in it; _Broken or _Wrong if that fails."""
-    again = True
-    while True:
+    def download(self, file: IO[bytes], retries: int = 1) -> None:
+        """Fill the file, or remove what is wrong in it; _Broken or _Wrong if that fails."""
         try:
-            _fill(source, file, report, timeout)
+            self._fill(file)
             file.seek(0)
-            found = _digest(file, source.kind)
-            if found == source.sum:
-                return
-            raise _Wrong(f"{source.kind} {found}, wanted {source.sum}")
+            if (found := _md5(file)) != self.md5:
+                raise _Wrong(f"md5 {found}, wanted {self.md5}")
         except _Wrong:
             file.truncate(0)
-            if not again:
+            if not retries:
                 raise
-            again = False
+            self.download(file, retries - 1)
 
-
-def _fill(source: Source, file: IO[bytes], report: Report, timeout: float) -> None:
-    """Connect until the file has its size."""
-    for _ in range(_CONNECTIONS):
-        start = file.seek(0, os.SEEK_END)
-        if start >= source.size:
-            break
-        try:
-            _receive(source, file, start, report, timeout)
-        except _Broken:
-            if file.seek(0, os.SEEK_END) <= start:
-                raise
-    if (found := file.seek(0, os.SEEK_END)) < source.size:
-        raise _Broken(f"the connection broke {_CONNECTIONS} times")
-    if found > source.size:
-        raise _Wrong(f"more than {source.size} bytes")
-
-
-def _receive(source: Source, file: IO[bytes], start: int, report: Report, timeout: float) -> None:
-    """Add what one connection brings, from this byte on if the server can do so."""
-    with _connect(source.url, start, timeout) as response:
-        if response.status == 206:
-            place = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-            if place is None or int(place[1]) != start or place[2] not in ("*", str(source.size)):
-                raise _Wrong("another part than asked for")
-        else:
-            file.truncate(0)
-            start = 0
-            length = response.headers.get("Content-Length", "")
-            if length.isdigit() and int(length) != source.size:
-                raise _Wrong(f"{length} bytes, wanted {source.size}")
-        while start <= source.size:  # one byte more than there should be is enough to know
-            try:
-                data = response.read1(min(_CHUNK, source.size + 1 - start))  # what has come, not what will
-            except (OSError, http.client.HTTPException) as error:
-                raise _Broken(_reason(error)) from None
-            if not data:
+    def _fill(self, file: IO[bytes]) -> None:
+        """Connect until the file has its size."""
+        for _ in range(_CONNECTIONS):
+            start = file.seek(0, os.SEEK_END)
+            if start >= self.size:
                 break
-            file.write(data)
-            start += len(data)
-            report(f"downloading {urllib.parse.urlsplit(source.url).path.rpartition('/')[2]}", start, source.size)
-    if start < source.size:
-        raise _Broken(f"it ended after {start} of {source.size} bytes")
+            try:
+                self._receive(file, start)
+            except _Broken:
+                if file.seek(0, os.SEEK_END) <= start:
+                    raise
+        if (found := file.seek(0, os.SEEK_END)) < self.size:
+            raise _Broken(f"the connection broke {_CONNECTIONS} times")
+        if found > self.size:
+            raise _Wrong(f"more than {self.size} bytes")
+
+    def _receive(self, file: IO[bytes], start: int) -> None:
+        """Add what one connection brings, from this byte on if the server can do so."""
+        with _connect(self.url, start, self.timeout) as response:
+            if response.status == 206:
+                place = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+                if place is None or int(place[1]) != start or place[2] not in ("*", str(self.size)):
+                    raise _Wrong("another part than asked for")
+            else:
+                file.truncate(0)
+                start = 0
+                length = response.headers.get("Content-Length", "")
+                if length.isdigit() and int(length) != self.size:
+                    raise _Wrong(f"{length} bytes, wanted {self.size}")
+            while start <= self.size:  # one byte more than there should be is enough to know
+                try:
+                    data = response.read1(min(_CHUNK, self.size + 1 - start))  # what has come, not what will
+                except (OSError, http.client.HTTPException) as error:
+                    raise _Broken(reason(error)) from None
+                if not data:
+                    break
+                file.write(data)
+                start += len(data)
+                self.report(f"downloading {urllib.parse.urlsplit(self.url).path.rpartition('/')[2]}", start, self.size)
+        if start < self.size:
+            raise _Broken(f"it ended after {start} of {self.size} bytes")
 
 
 def _connect(url: str, start: int, timeout: float) -> Any:
@@ -217,7 +168,8 @@ def _connect(url: str, start: int, timeout: float) -> Any:
             raise _Wrong("it is shorter than it should be") from None
         raise _Broken(f"HTTP {error.code} {error.reason}") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise _Broken(_reason(error)) from None
+        cause = getattr(error, "reason", error)  # of urllib's errors
+        raise _Broken(reason(cause) if isinstance(cause, Exception) else str(cause)) from None
 
 
 class _CheckedRedirects(urllib.request.HTTPRedirectHandler):
@@ -241,8 +193,3 @@ def _is_here(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _reason(error: BaseException) -> str:
-    cause = getattr(error, "reason", error)
-    return str(getattr(cause, "strerror", None) or cause or type(cause).__name__)

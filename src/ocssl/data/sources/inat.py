@@ -8,20 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ocssl.data.decode.encoded import Packed, printable
-from ocssl.data.decode.folder_files import FolderFiles, refuse_way_out
-from ocssl.data.decode.images import Report
-from ocssl.data.sources.source import BENCHMARKS, Collection, Found
-from ocssl.data.sources.text_files import need, read_json, shown
-from ocssl.errors import DataError, unknown
+from ocssl._files.untrusted import read_json, reading
+from ocssl.data.decode.files import FolderFiles, Packed, Report, refuse_way_out
+from ocssl.data.sources.source import (
+    BENCHMARKS,
+    Collection,
+    Counts,
+    SourceImages,
+    numbered,
+    refuse_unlearned,
+    require_path,
+)
+from ocssl.errors import DataError, SettingError, printable, unknown
 from ocssl.settings import StreamSettings
 
 MOST_BYTES = 2**30  # of a file of annotations
 TRAIN, TEST = "train_mini", "val"
 LOOKED_FOR = 20  # images that are looked for; if none of them is there, the archive was not unpacked
 RANKS = ("kingdom", "class", "order")
+SPECIES = {"Animalia": 5388, "Plantae": 4271}
+ORDERS, CLASSES = 152, 50  # of animals; the Classes about
 KEPT = {"images", "categories", "annotations", "id", "file_name", "image_id", "category_id", *RANKS}
 
 Image = tuple[str, str, str]  # file name, taxonomic Class, taxonomic Order
@@ -37,39 +43,49 @@ class INaturalist:
 
     kingdom: str = "Animalia"  # Plantae is what encoders are pre-trained on
 
-    def find(self, where: Path | None, settings: StreamSettings, report: Report) -> Found:
-        root = need(where, "inat")
-        parts = []
+    def counts(self) -> Counts:
+        """50 images a species to learn from and 10 to test on, in taxonomic Classes as if these were of one size."""
+        if self.kingdom not in SPECIES:
+            raise SettingError(f"how many images of {self.kingdom} there are is not known before they are read.")
+        species = SPECIES[self.kingdom]
+        return Counts(ORDERS, 50 * species, 10 * species, [50 * species // CLASSES] * CLASSES)
+
+    def find(self, where: Path | None, settings: StreamSettings, report: Report) -> SourceImages:
+        root = require_path(where, "inat")
+        splits = []
         for step, split in enumerate((TRAIN, TEST)):
             report("reading annotations", step, 2)
-            parts.append(self._images(root, split))
+            splits.append(self._images(root, split))
         report("reading annotations", 2, 2)
-        orders = sorted({order for _, _, order in parts[0]})
-        groups = sorted({group for _, group, _ in parts[0]})
-        for _, group, order in parts[1]:
-            if order not in orders or group not in groups:
-                raise DataError(f"{shown(root / TEST)}.json has {group} {order}, of which {TRAIN}.json has no image.")
-        train, test = (_collection(root, part, orders, groups) for part in parts)
-        return Found(train, test, list(map(printable, orders)), {"taxonomy": list(map(printable, groups))})
+        labels, orders = numbered([[order for _, _, order in split] for split in splits])
+        taxa, groups = numbered([[group for _, group, _ in split] for split in splits])
+        refuse_unlearned(labels, orders, root)
+        refuse_unlearned(taxa, groups, root)
+        train, test = (
+            Collection(FolderFiles(root, Packed([name.encode() for name, _, _ in split])), own, {"taxonomy": taxon})
+            for split, own, taxon in zip(splits, labels, taxa, strict=True)
+        )
+        return SourceImages(train, test, list(map(printable, orders)), {"taxonomy": list(map(printable, groups))})
 
     def _images(self, root: Path, split: str) -> list[Image]:
         path = root / f"{split}.json"
-        content = read_json(path, MOST_BYTES, lambda entry: {key: entry[key] for key in entry if key in KEPT})
+        with reading(path, DataError):
+            content = read_json(path, MOST_BYTES, keep=lambda entry: {key: entry[key] for key in entry if key in KEPT})
         categories = _by_id(path, content, "categories", "id", dict.fromkeys(RANKS, str))
         files = _by_id(path, content, "images", "id", {"file_name": str})
         kinds = _by_id(path, content, "annotations", "image_id", {"category_id": int})
         kingdoms = {entry["kingdom"] for entry in categories.values()}
         if self.kingdom not in kingdoms:
-            raise unknown("stream.kingdom", self.kingdom, map(printable, kingdoms))
+            raise unknown("stream.kingdom", self.kingdom, kingdoms)
         images = []
         for number, annotation in kinds.items():
             kind, file = categories.get(annotation["category_id"]), files.get(number)
             if kind is None or file is None:
-                raise DataError(f"{shown(path)} annotates image {number}, but does not list it or its category.")
+                raise DataError(f"{path} annotates image {number}, but does not list it or its category.")
             if kind["kingdom"] == self.kingdom:
                 images.append((_safe(path, file["file_name"]), kind["class"], kind["order"]))
         if not images:
-            raise DataError(f"{shown(path)} has no images of {self.kingdom}.")
+            raise DataError(f"{path} has no images of {self.kingdom}.")
         _look_for(root, split, [name for name, _, _ in images[:LOOKED_FOR]])
         return images
 
@@ -78,14 +94,14 @@ def _by_id(path: Path, content: Any, title: str, key: str, fields: dict[str, typ
     """The objects of a list by a number that each has; all must have these fields."""
     entries = content.get(title) if isinstance(content, dict) else None
     if not isinstance(entries, list):
-        raise DataError(f"{shown(path)} has no list {title!r}: wanted are iNaturalist's annotations of 2021.")
+        raise DataError(f"{path} has no list {title!r}: these are not iNaturalist's annotations of 2021.")
     found: dict[int, dict[str, Any]] = {}
     for place, entry in enumerate(entries):
         whole = isinstance(entry, dict) and all(type(entry.get(f)) is kind for f, kind in fields.items())
         if not whole or type(entry.get(key)) is not int:
-            raise DataError(f"{shown(path)}: entry {place:,} of {title!r} lacks {key} or {', '.join(fields)}.")
+            raise DataError(f"{path}: entry {place:,} of {title!r} lacks {key} or {', '.join(fields)}.")
         if entry[key] in found:
-            raise DataError(f"{shown(path)}: {title!r} has {key} {entry[key]} twice.")
+            raise DataError(f"{path}: {title!r} has {key} {entry[key]} twice.")
         found[entry[key]] = entry
     return found
 
@@ -94,7 +110,7 @@ def _safe(path: Path, name: str) -> str:
     """A relative name that leads nowhere else."""
     text = not any("\ud800" <= letter <= "\udfff" for letter in name)
     if not text or "\0" in name or "\\" in name or {"", ".", ".."} & set(name.split("/")):
-        raise DataError(f"{shown(path)} names an image {printable(name)[:100]!r}, which is no place in its folder.")
+        raise DataError(f"{path} names an image {name[:100]!r}, which is no place in its folder.")
     return name
 
 
@@ -102,15 +118,6 @@ def _look_for(root: Path, split: str, names: Sequence[str]) -> None:
     refuse_way_out(root, os.fsencode(split))
     if not any((root / name).exists() for name in names):
         raise DataError(
-            f"none of the first {len(names)} images of {split}.json is there, such as {shown(root / names[0])}: "
-            f"unpack {split}.tar.gz in {shown(root)}."
+            f"none of the first {len(names)} images of {split}.json is there, such as {root / names[0]}: "
+            f"unpack {split}.tar.gz in {root}."
         )
-
-
-def _collection(root: Path, images: Sequence[Image], orders: Sequence[str], groups: Sequence[str]) -> Collection:
-    order_of = {name: number for number, name in enumerate(orders)}
-    group_of = {name: number for number, name in enumerate(groups)}
-    names = Packed([name.encode() for name, _, _ in images])
-    labels = np.array([order_of[order] for _, _, order in images], dtype=np.int64)
-    taxa = np.array([group_of[group] for _, group, _ in images], dtype=np.int64)
-    return Collection(FolderFiles(root, names), labels, {"taxonomy": taxa})

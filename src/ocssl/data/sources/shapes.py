@@ -6,6 +6,8 @@ pixels are computed only with operations that IEEE 754 rounds exactly (no sin, e
 and scalar versions differ in the last bit). In numpy, because torch would wake its threads for such small arrays.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -90,19 +92,16 @@ class _Draws:
 
 
 def _radius(x: Plane, y: Plane) -> Plane:
-    radius: Plane = np.sqrt(x * x + y * y)
-    return radius
+    return np.sqrt(x * x + y * y)
 
 
 def _box(x: Plane, y: Plane, cx: float, cy: float, half_width: float, half_height: float) -> Plane:
-    distance: Plane = np.maximum(np.abs(x - cx) - half_width, np.abs(y - cy) - half_height)
-    return distance
+    return np.maximum(np.abs(x - cx) - half_width, np.abs(y - cy) - half_height)
 
 
 def _heart(x: Plane, y: Plane) -> Plane:
     lobes = _radius(np.abs(x) - 0.45, y + 0.35) - 0.55
-    distance: Plane = np.minimum(lobes, np.maximum(0.72 * (np.abs(x) + y - 0.9), -y - 0.3))
-    return distance
+    return np.minimum(lobes, np.maximum(0.72 * (np.abs(x) + y - 0.9), -y - 0.3))
 
 
 def _star(x: Plane, y: Plane) -> Plane:
@@ -111,8 +110,7 @@ def _star(x: Plane, y: Plane) -> Plane:
     for mx in (0.809, -0.809):
         across = 2 * np.maximum(mx * x + 0.588 * y, 0)
         x, y = x - across * mx, y - across * 0.588
-    distance: Plane = 0.923 * np.abs(x) - 0.384 * (y + 1.1)
-    return distance
+    return 0.923 * np.abs(x) - 0.384 * (y + 1.1)
 
 
 # Signed distance to the outline (negative inside) of a shape about 1 in radius; y points down.
@@ -134,14 +132,12 @@ _SHAPES: dict[str, Callable[[Plane, Plane], Plane]] = {
 
 def _wave(z: Plane) -> Plane:
     """A triangle wave of period 1 between -1 and 1."""
-    wave: Plane = 4 * np.abs(z - np.floor(z) - 0.5) - 1
-    return wave
+    return 4 * np.abs(z - np.floor(z) - 0.5) - 1
 
 
 def _step(z: Plane) -> Plane:
     """A soft step at 0: steep enough to be seen, soft enough not to alias at 16 px."""
-    step: Plane = np.clip(0.5 + 1.5 * z, 0, 1)
-    return step
+    return np.clip(0.5 + 1.5 * z, 0, 1)
 
 
 def _mosaic(x: Plane, y: Plane, d: Plane, state: Hash) -> Plane:
@@ -203,7 +199,7 @@ def _over(below: list[Plane], above: list[Plane], cover: Plane) -> list[Plane]:
 
 def _cover(d: Plane, size: int) -> Plane:
     """How much of a pixel lies inside, from the signed distance of its centre: a smooth step 1.5 pixels wide."""
-    t: Plane = np.clip(0.5 - d * (size / 3), 0, 1)
+    t = np.clip(0.5 - d * (size / 3), 0, 1)
     return t * t * (3 - 2 * t)
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from ocssl.data.decode.images import ArrayPictures, Fault, Pictures, Report
+from ocssl.data.decode.files import Report
+from ocssl.data.decode.image_set import ArrayImages, ImageSet
+from ocssl.data.decode.workers import Fault
 from ocssl.data.sources.shapes import CLASSES, class_names, render
-from ocssl.data.sources.source import BENCHMARKS, Collection, Drawing, Found
+from ocssl.data.sources.source import BENCHMARKS, Collection, Counts, Drawing, SourceImages
 from ocssl.settings import Size, StreamSettings
 
 TEST_KEYS = 2**40  # test images are numbered from here, so that no number of training images reaches them
@@ -29,29 +31,28 @@ class Shapes(Drawing):
     def __len__(self) -> int:
         return len(self.keys)
 
-    def draw(self, rows: Tensor, size: int) -> Pictures:
+    def draw(self, rows: Tensor, size: int) -> ImageSet:
+        drawn = DrawnImages(self.labels[rows], self.keys[rows], size, self.seed)
         few = len(rows) * 3 * size**2 <= AT_ONCE
-        drawn = DrawnPictures(Shapes(self.labels[rows], self.keys[rows], self.seed), size)
-        return ArrayPictures(drawn[torch.arange(len(rows))]) if few else drawn
+        return ArrayImages(drawn[torch.arange(len(rows))]) if few else drawn
 
     def fingerprint(self) -> str:
         return f"shapes {self.seed} {len(self)} {int(self.keys.sum())}"
 
 
-class DrawnPictures:
+class DrawnImages:
     """Images that are drawn whenever they are asked for: any number of them costs no memory."""
 
     faults: Mapping[int, Fault] = {}
 
-    def __init__(self, shapes: Shapes, size: int) -> None:
-        self._shapes, self._size = shapes, size
+    def __init__(self, labels: Tensor, keys: Tensor, size: int, seed: int) -> None:
+        self._labels, self._keys, self._size, self._seed = labels, keys, size, seed
 
     def __len__(self) -> int:
-        return len(self._shapes)
+        return len(self._keys)
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        shapes = self._shapes
-        return render(shapes.labels[rows], shapes.keys[rows], self._size, shapes.seed)
+        return render(self._labels[rows], self._keys[rows], self._size, self._seed)
 
     def walk(self, cuts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         for rows in cuts:
@@ -66,11 +67,15 @@ class Synthetic:
     classes: Annotated[int, Field(ge=2, le=CLASSES)] = 20
     train: Size = 250  # images a class, validation included
     test: Size = 50  # images a class
+    in_memory: ClassVar[bool] = True
 
-    def find(self, where: Path | None, settings: StreamSettings, report: Report) -> Found:
+    def counts(self) -> Counts:
+        return Counts(self.classes, self.classes * self.train, self.classes * self.test)
+
+    def find(self, where: Path | None, settings: StreamSettings, report: Report) -> SourceImages:
         train = self._collection(self.train, 0, settings.data_seed)
         test = self._collection(self.test, TEST_KEYS, settings.data_seed)
-        return Found(train, test, class_names()[: self.classes])
+        return SourceImages(train, test, class_names()[: self.classes])
 
     def _collection(self, per_class: int, first: int, seed: int) -> Collection:
         labels = torch.arange(self.classes).repeat_interleave(per_class)

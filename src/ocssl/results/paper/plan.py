@@ -1,4 +1,7 @@
-"""Plans: a table or figure of the paper as a small TOML file, and the runs that it needs at a scale."""
+"""Plans: a table or figure of the paper as a small TOML file, and the runs that it needs at a scale.
+
+A scale is the paper's setting to the letter, or one fixed, smaller protocol that a CPU can run.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,74 @@ from importlib.resources import files
 from typing import Any
 
 from ocssl.errors import unknown
-from ocssl.results.paper.scale import Scale
-from ocssl.runs.config import RunSettings, complete_run
-from ocssl.settings import flatten, nest, validate
+from ocssl.runs.config import RunSettings, complete_run, resolve_run
+from ocssl.settings import EncoderSettings, OptimizerSettings, flatten, nest, validate
 
 ALL = "all"
 FORMAT = 2  # of addresses: raised when the same settings come to mean another result
+SCALES = ("mini", "paper")
+SLOTS, TARGETS = "memory.capacity", "terms.overlap.k"  # what a smaller memory scales: its slots, and the Overlap's K
+PRETRAIN = "pretrain"  # the recipe whose runs others start from
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a scale changes about every run of a plan."""
+
+    label: str
+    note: str
+    diagnosed: int  # stream images on which figures measure Deviation and Overlap; 0: all
+    own: Mapping[str, Any]  # settings of all runs
+    benchmark: str | None = None  # on which all run; None: those of the paper
+    factor: float = 1.0  # of the paper's memory
+    special: Mapping[str, Any] | None = None  # settings on that benchmark
+    pretrain: Mapping[str, Any] | None = None  # benchmark and settings of pre-training
+
+    def benchmarks(self, wanted: list[str]) -> list[str]:
+        """Where a plan that names these benchmarks runs at this scale."""
+        return [self.benchmark] if self.benchmark else wanted
+
+    def resolve(self, method: str, benchmark: str, seed: int, wanted: Mapping[str, Any]) -> RunSettings:
+        """The settings of a run for which a plan wants these."""
+        settings = self._resolve(method, benchmark, seed, wanted)
+        if method != PRETRAIN or not self.pretrain:
+            return settings
+        same = {  # the weights must fit the network of the stream's runs
+            "stream.image_size": settings.stream.image_size,
+            **{f"encoder.{key}": value for key, value in settings.encoder.model_dump().items()},
+            "objective.projection": settings.objective.projection,
+        }
+        return self._resolve(method, self.pretrain["benchmark"], seed, {**wanted, **same, **self.pretrain["set"]})
+
+    def _resolve(self, method: str, benchmark: str, seed: int, wanted: Mapping[str, Any]) -> RunSettings:
+        given = {**self.own, **(self.special or {}), **wanted}
+        settings = resolve_run(method, benchmark, seed, given)
+        if self.factor == 1:
+            return settings
+        paper = resolve_run(method, "cifar100", seed, wanted)  # a benchmark may set the memory's size
+        smaller: dict[str, Any] = {}
+        if paper.memory.capacity:
+            smaller[SLOTS] = round(self.factor * paper.memory.capacity)
+        if "overlap" in settings.terms:
+            smaller[TARGETS] = round(self.factor * paper.terms["overlap"]["k"])
+        return resolve_run(method, benchmark, seed, {**given, **smaller})
+
+
+def read_scale(name: str, benchmark: str | None = None) -> Scale:
+    """The scale of a name; one that runs everything on one benchmark takes the first that it knows by default."""
+    if name not in SCALES:
+        raise unknown("scale", name, SCALES)
+    table = tomllib.loads(files(__package__).joinpath("scales", f"{name}.toml").read_text())
+    known = table.pop("benchmarks", {})
+    given = {"own": table.pop("set"), "pretrain": table.pop(PRETRAIN, None)}
+    if benchmark is None and known:
+        benchmark = next(iter(known))
+    if benchmark is not None:
+        if benchmark not in known:
+            choice = list(known) or ["none: the paper's benchmarks belong to it"]
+            raise unknown(f"benchmark of the scale {name}", benchmark, choice)
+        given |= {"benchmark": benchmark, "factor": known[benchmark]["memory"], "special": known[benchmark]["set"]}
+    return Scale(**table, **given)
 
 
 @dataclass(frozen=True)
@@ -99,6 +164,14 @@ def chosen(words: Sequence[str], only: Sequence[str] = (), seeds: Sequence[int] 
     return [plan for plan in plans if not only or any(row.name in only for row in plan.rows)]
 
 
+def by_seeds(runs: Sequence[Planned]) -> list[list[Planned]]:
+    """Runs that differ in nothing but the seed, together, in their order."""
+    groups: dict[tuple[str, str, str], list[Planned]] = {}
+    for run in runs:
+        groups.setdefault((run.row, repr(run.point), run.benchmark), []).append(run)
+    return list(groups.values())
+
+
 def of_rows(runs: Sequence[Planned], only: Sequence[str]) -> list[Planned]:
     """The runs of these rows, and those that they start from; without rows all."""
     roots = {run.parent.address for run in runs if run.parent and run.row in only}
@@ -135,8 +208,9 @@ def address_of(settings: RunSettings, parent: str | None = None) -> str:
     It is made of the run's parts and of what is set otherwise than by default, so that a setting that is added to the
     package leaves the addresses of earlier runs alone.
     """
-    told, usual = (dict(flatten(run.result())) for run in (settings, _as_usual(settings)))
-    changed = {key: value for key, value in told.items() if key not in usual or usual[key] != value}
+    own, usual = (dict(flatten(run.result())) for run in (settings, _as_usual(settings)))
+    usual |= {"encoder.name": EncoderSettings().name, "optimizer.name": OptimizerSettings().name}
+    changed = {key: value for key, value in own.items() if key not in usual or usual[key] != value}
     names = [settings.objective.name, settings.memory.keep, settings.memory.draw, sorted(settings.terms)]
     start = [settings.init.parts, parent]
     return hashlib.sha256(json.dumps([FORMAT, names, changed, start], sort_keys=True).encode()).hexdigest()
@@ -145,7 +219,9 @@ def address_of(settings: RunSettings, parent: str | None = None) -> str:
 def _as_usual(settings: RunSettings) -> RunSettings:
     """A run of the same parts, all of them with their defaults."""
     wanted = {
+        "encoder.name": settings.encoder.name,
         "objective.name": settings.objective.name,
+        "optimizer.name": settings.optimizer.name,
         "memory.keep": settings.memory.keep,
         "memory.draw": settings.memory.draw,
         "terms": {name: {} for name in settings.terms},

@@ -1,1 +1,0 @@
-"""Plain ways to do the same, as existing code does it: what the benchmarks compare with."""

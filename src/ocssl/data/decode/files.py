@@ -1,0 +1,209 @@
+"""Encoded images by row number, and those that are files of a folder. Light to send to another process: no torch."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ocssl._files.untrusted import open_file, reason
+from ocssl.errors import DataError, printable
+
+Rows = npt.NDArray[np.int64]
+Report = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
+
+SUFFIXES = frozenset(
+    (b".jpg", b".jpeg", b".png", b".webp", b".bmp", b".gif", b".tif", b".tiff", b".ppm", b".avif", b".jp2")
+)
+MOST_BYTES = 256 * 2**20  # of one encoded image
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """A report that nobody reads."""
+
+
+class Files(Protocol):
+    """Encoded images, none of which has been opened yet."""
+
+    def __len__(self) -> int: ...
+
+    def name(self, row: int) -> str:
+        """What to call this image in a message; printable."""
+        ...
+
+    def read(self, row: int) -> bytes:
+        """The encoded image; an OSError if it is gone or cannot be read."""
+        ...
+
+    def subset(self, rows: Rows) -> Files:
+        """These rows only, in this order."""
+        ...
+
+    def stored(self) -> Rows:
+        """Where each row is stored: reading in rising order of these is cheap."""
+        ...
+
+    def fingerprint(self) -> str:
+        """The same for the same data in any place: from names and sizes."""
+        ...
+
+    def stamp(self) -> str:
+        """Like the fingerprint, but also changes when a file is rewritten: the key of a cache of decoded images."""
+        ...
+
+
+class Packed(Sequence[bytes]):
+    """Many byte strings in one block: a million names cost their letters and eight bytes each."""
+
+    def __init__(self, items: Sequence[bytes]) -> None:
+        self._block = b"".join(items)
+        self._ends = np.cumsum([0, *map(len, items)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, row: Any) -> Any:
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        return self._block[self._ends[row] : self._ends[row + 1]]
+
+    def take(self, rows: Rows) -> Packed:
+        """These rows only, in this order."""
+        return Packed([self[row] for row in rows])
+
+    def digest(self) -> bytes:
+        """The sha256 of all items and of where each ends."""
+        return hashlib.sha256(self._ends.astype("<i8").tobytes() + self._block).digest()
+
+
+class FolderFiles:
+    """Files of a folder by their names in it. Names may come from anywhere: none is followed out of the folder."""
+
+    def __init__(self, root: Path, names: Packed) -> None:
+        self.root = Path(root)
+        self.names = names  # relative to root, with / between the parts
+        self._top = os.path.realpath(os.fsencode(self.root))
+        self._stats: Rows | None = None  # [2, n] size and modification time, once asked for; -1: no such file
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, row: int) -> str:
+        return printable(self.names[row])
+
+    def read(self, row: int) -> bytes:
+        return read_inside(self._top, self.names[row])
+
+    def subset(self, rows: Rows) -> FolderFiles:
+        chosen = FolderFiles(self.root, self.names.take(rows))
+        chosen._stats = None if self._stats is None else self._stats[:, rows]
+        return chosen
+
+    def stored(self) -> Rows:
+        return np.arange(len(self))
+
+    def fingerprint(self) -> str:
+        return self._digest(1)
+
+    def stamp(self) -> str:
+        return self._digest(2)
+
+    def _digest(self, facts: int) -> str:
+        if self._stats is None:
+            self._stats = np.full((2, len(self)), -1, dtype=np.int64)
+            for row, name in enumerate(self.names):
+                try:
+                    found = os.stat(os.path.join(self._top, name))
+                except (OSError, ValueError):
+                    continue
+                self._stats[:, row] = found.st_size, found.st_mtime_ns
+        content = np.ascontiguousarray(self._stats[:facts], "<i8").tobytes()
+        return hashlib.sha256(self.names.digest() + content).hexdigest()
+
+
+def read_inside(top: bytes, name: bytes) -> bytes:
+    """The content of a regular file in a folder, `top`, which must be resolved; an OSError otherwise."""
+    path = os.path.join(top, name)
+    with open_file(path, MOST_BYTES) as file:
+        if not _inside(_resolved(file.fileno(), path), top):
+            raise OSError(errno.EPERM, "leads out of its folder")
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(size + 1)
+    if len(data) != size:
+        raise OSError(errno.EIO, "changed while it was read")
+    return data
+
+
+def _resolved(handle: int, path: bytes) -> bytes:
+    """The path of an open file, after all links."""
+    try:
+        return os.readlink(b"/proc/self/fd/%d" % handle)  # a sixth of the time that resolving the path takes
+    except OSError:
+        return os.path.realpath(path)
+
+
+def list_images(root: Path, report: Report = silent, under: Sequence[str] = ("",)) -> Packed:
+    """The images under a folder, or under some folders in it, by their suffix: relative names, sorted by their bytes.
+
+    Left out: hidden files and folders, what is no regular file, and links to folders inside, whose images are found
+    where they are. A link that leads out of the folder is an error: its images would be missed in silence otherwise.
+    """
+    top = os.path.realpath(os.fsencode(root))
+    names: list[bytes] = []
+    folders, done = [os.fsencode(f"{folder}/" if folder else "") for folder in under], 0
+    for folder in folders:
+        refuse_way_out(root, folder)
+    while done < len(folders):
+        folder = folders[done]
+        for entry in _entries(top, folder, root):
+            name = folder + entry.name
+            if entry.name.startswith(b"."):
+                continue
+            is_image = os.path.splitext(entry.name)[1].lower() in SUFFIXES
+            if entry.is_symlink():
+                inner = os.path.isdir(entry.path)
+                if is_image or inner:
+                    refuse_way_out(root, name)
+                # a dangling link is listed, and counts as a bad image when it is read
+                is_image = is_image and not inner and (os.path.isfile(entry.path) or not os.path.exists(entry.path))
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(name + b"/")
+                continue
+            elif not entry.is_file(follow_symlinks=False):
+                continue
+            if is_image:
+                names.append(name)
+        done += 1
+        report("listing images", done, len(folders))
+    return Packed(sorted(names))
+
+
+def _entries(top: bytes, folder: bytes, root: Path) -> list[os.DirEntry[bytes]]:
+    where = root / os.fsdecode(folder)
+    try:
+        with os.scandir(os.path.join(top, folder)) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        raise DataError(f"there is no folder {where}.") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot list the folder {where}: {reason(error).lower()}.") from None
+
+
+def refuse_way_out(root: Path, name: bytes) -> None:
+    """A DataError where a name in a folder is, or goes through, a link that leads out of it."""
+    top = os.path.realpath(os.fsencode(root))
+    path = os.path.realpath(os.path.join(top, name))
+    if path != top and not _inside(path, top):
+        raise DataError(
+            f"{root / os.fsdecode(name)} leads out of {root}: copy the images into the folder, or remove the link."
+        )
+
+
+def _inside(path: bytes, top: bytes) -> bool:
+    return path.startswith(top.rstrip(b"/") + b"/")

@@ -1,0 +1,235 @@
+"""A learner in a program with threads and modes of its own: the same bits, or one sentence."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ocssl
+from ocssl._core.torch_state import own_torch_state
+from ocssl.errors import DataError, NonFiniteLoss, SettingError
+
+SMALL = {
+    "encoder.width": 4,
+    "objective.projection": 16,
+    "schedule.batch": 16,
+    "schedule.passes": 2,
+    "memory.capacity": 32,
+}
+
+
+def images(count: int = 8, seed: int = 0) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(seed).integers(0, 256, (count, 16, 16, 3), dtype=np.uint8)
+
+
+def make(method: str = "solar") -> ocssl.Learner:
+    return ocssl.Learner(method, image_size=16, settings=SMALL)
+
+
+def state(learner: ocssl.Learner) -> dict[str, Any]:
+    return {name: tensor.clone() for name, tensor in learner.tensors().items()}
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@contextmanager
+def default_dtype() -> Any:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "float64": default_dtype,
+    "meta device": lambda: torch.device("meta"),
+}
+
+
+def life() -> tuple[ocssl.Learner, np.ndarray[Any, Any]]:
+    learner = make()
+    for seed in range(3):
+        learner.partial_fit(images(seed=seed))
+    return learner, learner.transform(images(seed=9))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes_of_the_caller_change_no_bit(mode: str) -> None:
+    wanted, features = life()
+    with MODES[mode]():
+        before = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_default_dtype())
+        found, found_features = life()
+        after = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_default_dtype())
+    assert before == after
+    assert same(state(wanted), state(found))
+    assert np.array_equal(features, found_features)
+    assert found_features.dtype == np.float32
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_learner_of_one_mode_goes_on_in_another(mode: str, tmp_path: Any) -> None:
+    wanted = make()
+    with MODES[mode]():
+        found = make()
+        found.save(tmp_path / "saved")
+        found = ocssl.Learner.load(tmp_path / "saved")
+    wanted.partial_fit(images())
+    found.partial_fit(images())
+    assert same(state(wanted), state(found))
+
+
+def test_images_made_in_inference_mode_are_learned_from() -> None:
+    wanted, found = make(), make()
+    wanted.partial_fit(torch.from_numpy(images()))
+    with torch.inference_mode():
+        given = torch.from_numpy(images()).clone()
+    found.partial_fit(given)
+    assert same(state(wanted), state(found))
+
+
+def run_threads(*works: Callable[[], object]) -> list[BaseException]:
+    errors: list[BaseException] = []
+
+    def guarded(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+def test_encoding_in_other_threads_does_not_touch_training() -> None:
+    wanted, found = make(), make()
+    for seed in range(6):
+        wanted.partial_fit(images(seed=seed))
+    done = threading.Event()
+
+    def train() -> None:
+        for seed in range(6):
+            found.partial_fit(images(seed=seed))
+        done.set()
+
+    def encode() -> None:
+        while not done.is_set():
+            assert np.isfinite(found.transform(images(3))).all()
+
+    assert run_threads(train, encode, encode) == []
+    assert same(state(wanted), state(found))
+    assert all(layer.training for layer in found.network.modules())
+
+
+def test_two_threads_that_train_take_turns() -> None:
+    learner = make()
+    works = [lambda seed=seed: learner.partial_fit(images(seed=seed)) for seed in range(4)]
+    assert run_threads(*works) == []
+    assert (learner.seen, learner.steps) == (32, 8)
+    assert len(learner.memory) == 32
+
+
+def test_without_the_lock_training_is_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check above can fail: eval mode in the middle of a step changes what batch norm learns."""
+    wanted, found = make(), make()
+    wanted.partial_fit(images())
+    see = found._see
+
+    def disturbed(batch: torch.Tensor) -> torch.Tensor:
+        found.network.eval()
+        return see(batch)
+
+    monkeypatch.setattr(found, "_see", disturbed)
+    found.partial_fit(images())
+    assert not same(state(wanted), state(found))
+
+
+def test_a_copy_has_a_lock_of_its_own() -> None:
+    learner = make()
+    for other in (copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
+        assert other.lock is not learner.lock
+        other.partial_fit(images())
+
+
+def test_own_state_is_left_as_it_was_after_an_error() -> None:
+    @own_torch_state()
+    def fail() -> None:
+        assert torch.is_grad_enabled()
+        raise RuntimeError
+
+    with torch.no_grad():
+        with pytest.raises(RuntimeError):
+            fail()
+        assert not torch.is_grad_enabled()
+
+
+def test_a_step_whose_gradient_overflows_names_its_samples_and_changes_no_weight() -> None:
+    learner = make("er-fifo")
+    learner.partial_fit(images())
+    before = {name: tensor.clone() for name, tensor in learner.network.named_parameters()}
+    weight = next(learner.objective.parameters())
+    weight.register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(NonFiniteLoss, match="the gradient of step 3 is not finite, though its loss is") as caught:
+        learner.partial_fit(images(), ids=np.arange(100, 108))
+    assert set(range(100, 108)) <= set(caught.value.ids)
+    assert all(torch.equal(before[name], tensor) for name, tensor in learner.network.named_parameters())
+
+
+def test_a_step_that_makes_weights_infinite_names_its_samples() -> None:
+    learner = make("er-fifo")
+    learner.lr = 3e38
+    with pytest.raises(NonFiniteLoss, match="the result of step 1 is not finite, though its loss is") as caught:
+        learner.partial_fit(images(), ids=np.arange(100, 108))
+    assert caught.value.ids == list(range(100, 108))
+
+
+@pytest.mark.parametrize("rate", [-1, float("nan"), float("inf"), "0.1", None, True])
+def test_a_learning_rate_that_is_none_is_refused(rate: Any) -> None:
+    learner = make()
+    with pytest.raises(SettingError, match=r"lr is .*: wanted a finite number from 0 up"):
+        learner.lr = rate
+    assert learner.lr == learner.settings.optimizer.lr
+
+
+def test_ids_that_do_not_fit_and_masked_arrays_are_refused() -> None:
+    learner = make()
+    with pytest.raises(DataError, match="larger than 9223372036854775807"):
+        learner.partial_fit(images(2), ids=np.array([1, 2**63], np.uint64))
+    learner.partial_fit(images(2), ids=np.array([1, 2**63 - 1], np.uint64))
+    with pytest.raises(DataError, match="masked array"):
+        learner.partial_fit(np.ma.masked_greater(images(2), 200))
+    with pytest.raises(DataError, match="masked array"):
+        learner.partial_fit(images(2), ids=np.ma.array([1, 2], mask=[0, 1]))
+    assert learner.seen == 2
+
+
+@pytest.mark.parametrize("extra", [{"a": object()}, {"a": b"x"}, {"a": {1, 2}}])
+def test_an_extra_that_is_not_json_is_refused_and_nothing_is_written(extra: dict[str, Any], tmp_path: Any) -> None:
+    with pytest.raises(ocssl.errors.CheckpointError, match="extra must be JSON"):
+        make().save(tmp_path / "saved", extra)
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_manifest_that_could_not_be_loaded_is_not_written(tmp_path: Any) -> None:
+    learner = make()
+    learner.save(tmp_path / "saved", {"good": 1})
+    with pytest.raises(ocssl.errors.CheckpointError, match="keep less in extra"):
+        learner.save(tmp_path / "saved", {"long": "x" * 2**24})
+    ocssl.Learner.load(tmp_path / "saved")
