@@ -185,7 +185,7 @@ def test_the_literal_loop_catches(case: str, wrong: str) -> None:
 ER = ("all", "last")
 RECIPES: dict[str, tuple[Any, ...]] = {  # objective, capacity, keep, draw, ema, stream in, admitted, passes, mix, terms
     "solar": ("simsiam", 2000, "highest-loss", "least-drawn", 0.5, "first", "first", 6, 0.0, {"overlap": 1.0}),
-    "solar-c": ("simsiam", 2000, "highest-loss", "least-drawn", 0.5, "first", "first", 6, 0.0, {"overlap": 1.0}),
+    "solar-c": ("simsiam", 2000, "highest-loss", "least-drawn", 0.5, "first", "first", 6, 0.0, {"overlap": 3.0}),
     "er-reservoir": ("simsiam", 2000, "reservoir", "uniform", 0.5, *ER, 6, 0.0, {}),
     "er-fifo": ("simsiam", 2000, "fifo", "uniform", 0.5, *ER, 6, 0.0, {}),
     "minred": ("simsiam", 2000, "minred", "uniform", 0.5, "none", "before", 6, 0.0, {}),
