@@ -101,6 +101,16 @@ def test_a_worker_keeps_to_its_cores(tmp_path: Path) -> None:
         worker.end()
 
 
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel does not group by session")
+def test_a_worker_of_a_niced_command_is_niced_among_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.nice", lambda _: 7)
+    worker = Worker(make(tmp_path / "run", "solar"), 1)
+    try:
+        assert Path(f"/proc/{worker.process.pid}/autogroup").read_text().split()[-1] == "7"
+    finally:
+        worker.end()
+
+
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 5))
 def test_cores_are_dealt_out_whole_and_none_twice(cores: int, workers: int, threads: int) -> None:
     shares = deal(list(range(cores)), workers, threads)

@@ -54,6 +54,8 @@ class Worker:
         if cores and hasattr(os, "sched_setaffinity"):
             with suppress(OSError):  # not allowed here, or ended already
                 os.sched_setaffinity(self.process.pid, cores)
+        with suppress(OSError):  # Linux weighs sessions, not processes: `nice ocssl sweep` must reach the new session
+            Path(f"/proc/{self.process.pid}/autogroup").write_text(str(os.nice(0)))
 
     @property
     def running(self) -> bool:
