@@ -79,6 +79,7 @@ class Learner:
         parts = {"objective": self.objective, "terms": nn.ModuleDict(self.terms), "measure": self.measure}
         self.network = nn.ModuleDict(parts).train()
         ranks.synchronise(self.network)
+        self.objective.ranks = ranks
         self.network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.memory = assembly.build_memory(settings, image_size, self.objective, self.terms, seed, self.device, ranks)
         self._guard = Guard(self.device)
@@ -116,10 +117,10 @@ class Learner:
             fresh = len(stream) if streaming else 0
             replay = memory.draw(self._wanted(fresh), context)
             batch = torch.cat([stream[:fresh], replay.images])  # stream rows first
-            views, replay = self.join(self._see(batch), fresh, replay)
+            (views, *local), replay = self.join(self._see(batch), fresh, replay)
             rows = self.ranks.count(views.shape[1])
             with single_sample(self.network, alone=rows.total == 1):
-                out: Output = self.objective(views)
+                out: Output = self.objective(views, *local)
                 step = Step(p, fresh, views, replay, out, self.measure(out), self.objective, memory)
                 loss = out.total(torch.cat([replay.weight.new_ones(fresh), replay.weight]))
                 signals = {"ssl": loss.detach()}
@@ -151,8 +152,8 @@ class Learner:
         ranks = self.ranks
         return ranks.share(self.join.wanted(ranks.total(fresh), ranks.total(len(self.memory))))
 
-    def _see(self, images: Tensor) -> Tensor:
-        return self.views(images, self._view_generator, self.objective.views)
+    def _see(self, images: Tensor) -> tuple[Tensor, ...]:
+        return self.views.crops(images, self._view_generator, self.objective.views)
 
     @torch.no_grad()
     def _glance(self, images: Tensor) -> dict[str, Tensor]:

@@ -133,16 +133,23 @@ class ViewSettings(Section):
     gray: Share = Field(0.2, description="probability of greyscale")
     blur: Share = Field(0.0, description="probability of Gaussian blur, its sigma between 0.1 and 2 pixels")
     solarize: Share = Field(0.0, description="probability that colours of at least 0.5 are inverted")
+    local: int = Field(0, ge=0, le=64, description="extra small crops of each image, for objectives that take them")
+    local_scale: tuple[Share, Share] = Field((0.05, 0.4), description="share of the area that a local crop covers")
+    local_size: int = Field(0, ge=0, le=1024, description="pixels of a side of a local view; 0: half of the image's")
     mean: Triple = Field((0.5, 0.5, 0.5), description="subtracted from colours in [0, 1]")
     std: tuple[Positive, Positive, Positive] = Field((0.25, 0.25, 0.25), description="divides after the mean")
 
     @model_validator(mode="after")
     def _ordered(self) -> ViewSettings:
-        for name in ("crop_scale", "crop_ratio"):
+        for name in ("crop_scale", "crop_ratio", "local_scale"):
             low, high = getattr(self, name)
             if not 0 < low <= high:
                 raise ValueError(f"views.{name} must rise from above 0, not ({low}, {high})")
         return self
+
+    def local_pixels(self, image_size: int) -> int:
+        """Side of a local view of images of this size."""
+        return self.local_size or max(1, image_size // 2)
 
 
 class ComputeSettings(Section):

@@ -65,8 +65,9 @@ def learner(case: str, ranks: Ranks) -> ocssl.Learner:
     made.network.double()
     made._optimizer = SGD(made._optimizer.parameters, made.settings.optimizer, made._guard)  # momenta in float64
 
-    def see(images: Tensor) -> Tensor:
-        return torch.stack([made.views.plain(images), -made.views.plain(images.flip(3)) * 0.7 + 0.1]).double()
+    def see(images: Tensor) -> tuple[Tensor, ...]:
+        views = torch.stack([made.views.plain(images), -made.views.plain(images.flip(3)) * 0.7 + 0.1]).double()
+        return (views, 0.9 * views) if made.settings.views.local else (views,)
 
     made._see = see
     made.memory.draw_rule = Turns(1 if ranks.size > 1 else 2)

@@ -153,9 +153,32 @@ def build_objective(
         if name != "encoder":
             initialise(head, generator)
     objective.begin()
+    if settings.views.local:
+        _check_local_views(settings, image_size, objective)
     if settings.compute.precision == "bfloat16":
         objective.precision = torch.bfloat16
     return objective
+
+
+def _check_local_views(settings: LearnerSettings, image_size: int, objective: Objective) -> None:
+    """Raise where the objective takes no local views, or the encoder not their size."""
+    if not objective.takes_local:
+        able = " or ".join(name for name in OBJECTIVES if OBJECTIVES[name].takes_local)
+        raise SettingError(
+            f"objective {settings.objective.name!r} takes no local views: leave views.local out, or set "
+            f"objective.name={able}."
+        )
+    size = settings.views.local_pixels(image_size)
+    advice = f"set views.local_size to a size that it takes; {image_size} always works"
+    if size > image_size:
+        raise SettingError(f"views.local_size is {size}, larger than the images ({image_size} px).")
+    try:
+        dimension = feature_dimension(objective.encoder, size)
+    except SettingError as error:
+        raise SettingError(f"local views of {size} px: {str(error).removesuffix('.')}; {advice}.") from None
+    if dimension != objective.dimension:
+        lengths = f"{dimension} features at {size} px and {objective.dimension} at {image_size} px"
+        raise SettingError(f"local views of {size} px: the encoder gives {lengths}; {advice}.")
 
 
 def build_optimizer(settings: LearnerSettings, parameters: Mapping[str, nn.Parameter], guard: Guard) -> Optimizer:

@@ -78,15 +78,15 @@ class Join:
         waits = self.schedule.short == "wait" and fresh > 0 and stored <= wanted
         return 0 if waits else wanted
 
-    def __call__(self, views: Tensor, fresh: int, replay: Replay) -> tuple[Tensor, Replay]:
+    def __call__(self, crops: tuple[Tensor, ...], fresh: int, replay: Replay) -> tuple[tuple[Tensor, ...], Replay]:
         """Views [V, B, ...] of the batch, stream rows first, and the replay whose samples have rows of their own.
 
         A mixed row is neither of its two images, so nothing of it is written back to the replayed one's slot.
         """
         if not self.schedule.mix or not len(replay):
-            return views, replay
+            return crops, replay
         share = self._beta()
-        return torch.lerp(views[:, fresh:], views[:, :fresh], share), replay.none()
+        return tuple(torch.lerp(views[:, fresh:], views[:, :fresh], share) for views in crops), replay.none()
 
     def _beta(self) -> float:
         """One draw from Beta(a, a): X / (X + Y) of two Gamma(a) numbers."""

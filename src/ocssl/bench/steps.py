@@ -91,7 +91,7 @@ def bare_step(learner: Learner) -> Workload:
     views, optimizer = learner._see(images), learner._optimizer
 
     def step() -> None:
-        loss = learner.objective(views).loss.mean()
+        loss = learner.objective(*views).loss.mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -103,7 +103,7 @@ def to_nchw(learner: Learner) -> Learner:
     """The learner with its tensors and weights in NCHW, as most code has them."""
     learner.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     see = learner._see
-    learner._see = lambda images: see(images).contiguous()  # type: ignore[method-assign]
+    learner._see = lambda images: tuple(views.contiguous() for views in see(images))  # type: ignore[method-assign]
     return learner
 
 
