@@ -25,12 +25,14 @@ from ocssl.memory import DRAWS, KEEPS, Draw, Memory, Store
 
 SHARES = ((5, 2), (4, 4), (3, 0))  # rows of a batch on two ranks
 BROKEN = ("norm", "gradients", "top")
-STEPS = {"solar": 4, "centred": 4, "er-fifo": 5, "byol": 3}  # minibatches, each with its settings below
+STEPS = {"solar": 4, "centred": 4, "er-fifo": 5, "byol": 3, "dino": 3}  # minibatches, each with its settings below
 MORE: dict[str, dict[str, Any]] = {
     "solar": {"memory.capacity": 60, "schedule.passes": 2, "terms.overlap.weight": 3.0},  # it never fills up
     "centred": {"memory.capacity": 60, "schedule.passes": 2, "memory.center": "running", "terms.overlap.weight": 3.0},
     "er-fifo": {"memory.capacity": 24, "schedule.passes": 1},  # it does
     "byol": {"memory.capacity": 24, "schedule.passes": 1, "objective.name": "byol"},
+    "dino": {"memory.capacity": 24, "schedule.passes": 1, "objective.name": "dino", "views.local": 2}
+    | {"views.local_size": 8},
 }
 CASES = [(seed, k) for seed in range(12) for k in (1, 4, 9, 30)]
 
@@ -59,7 +61,7 @@ def learner(case: str, ranks: Ranks) -> ocssl.Learner:
     """A learner without chance: its views are the image and its mirror image, in other colours. Its network computes in
     float64, since rounding grows from step to step.
     """
-    method = {"byol": "er-fifo", "centred": "solar"}.get(case, case)
+    method = {"byol": "er-fifo", "dino": "er-fifo", "centred": "solar"}.get(case, case)
     settings = small_settings(method) | MORE[case] | {"compute.ranks": ranks.size}
     made = ocssl.Learner(method, image_size=8, settings=settings, encoder=an_encoder(), ranks=ranks)
     made.network.double()
