@@ -21,6 +21,7 @@ from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
 from ocssl._training import assembly
 from ocssl._training.assembly import usable_device
 from ocssl._training.batch import Join, as_ids, as_images
+from ocssl._training.finetune import keep_frozen
 from ocssl._training.guard import Guard
 from ocssl._training.restorable import check_facts, check_state, check_values
 from ocssl._training.rule_context import LearnerContext
@@ -52,7 +53,7 @@ class Learner:
         self,
         method: str = "solar",
         *,
-        image_size: int,
+        image_size: int | None = None,
         seed: int = 0,
         settings: Mapping[str, Any] | LearnerSettings | None = None,
         encoder: nn.Module | None = None,
@@ -61,6 +62,8 @@ class Learner:
     ) -> None:
         if not isinstance(settings, LearnerSettings):
             settings = validate(LearnerSettings, recipes.resolve(method, None, {} if settings is None else settings))
+        if image_size is None:
+            image_size = assembly.native_size(settings)
         image_size = checked_int("image_size", image_size, 4, 1024)
         seed = checked_int("seed", seed, 0, 2**63 - 1)
         self.method, self.image_size, self.seed, self.settings = method, image_size, seed, settings
@@ -79,11 +82,11 @@ class Learner:
         parts = {"objective": self.objective, "terms": nn.ModuleDict(self.terms), "measure": self.measure}
         self.network = nn.ModuleDict(parts).train()
         ranks.synchronise(self.network)
+        keep_frozen(self.network)
         self.network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.memory = assembly.build_memory(settings, image_size, self.objective, self.terms, seed, self.device, ranks)
         self._guard = Guard(self.device)
-        trained = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
-        self._optimizer = assembly.build_optimizer(settings, trained, self._guard)
+        self._optimizer = assembly.build_optimizer(settings, self.network, self._guard)
         if settings.compute.compile:
             assembly.compile_encoder(self.objective, self.device)
 
@@ -300,7 +303,9 @@ class Learner:
             if settings.compute.ranks != ranks.size:
                 raise CheckpointError(other_ranks("this learner", settings.compute.ranks, ranks.size))
             given = {name: facts[name] for name in ("method", "image_size", "seed")}
-            learner = cls(**given, settings=settings, encoder=encoder, device=device, ranks=ranks)
+            blank = assembly.without_weights(settings)
+            learner = cls(**given, settings=blank, encoder=encoder, device=device, ranks=ranks)
+            learner.settings = settings
             learner.steps, learner.seen = facts["steps"], facts["seen"]
             learner.lr = facts.get("lr", settings.optimizer.lr)
             learner._load_tensors(tensors)

@@ -41,6 +41,18 @@ class EncoderSettings(Section):
     model_config = ConfigDict(extra="allow")
 
     name: str = Field("resnet18", description="see: ocssl list encoders")
+    weights: str | None = Field(None, description="a safetensors file to start from, instead of random weights")
+    sha256: str | None = Field(None, description="of that file, noted when the run starts")
+    freeze: int | list[str] = Field(
+        0, description="what is not trained: the first stages (a number), or parts by name (a list of prefixes)"
+    )
+
+    @field_validator("freeze")
+    @classmethod
+    def _from_0(cls, value: int | list[str]) -> int | list[str]:
+        if isinstance(value, int) and value < 0:
+            raise ValueError("a number of stages from 0 up, or a list of names, is wanted")
+        return value
 
 
 class ObjectiveSettings(Section):
@@ -109,6 +121,10 @@ class OptimizerSettings(Section):
     weight_decay: Weight = Field(1e-4, description="on every parameter; lars-sgd: not on biases and batch norm")
     schedule: Literal["constant", "cosine"] = Field("constant", description="cosine: the rate falls to 0 over the run")
     warmup: float = Field(0.0, ge=0, lt=1, description="share of the run in which the rate rises")
+    encoder_lr: Weight = Field(1.0, description="factor on the encoder's learning rate; heads keep optimizer.lr")
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="factor on the rate from one stage of the encoder to the one before; ViTs: 0.65"
+    )
 
     def rate(self, done: float) -> float:
         """The learning rate when a share `done` of the run has passed."""

@@ -16,7 +16,8 @@ from ocssl._distributed.ranks import ALONE, Ranks
 from ocssl._distributed.shards import Shard
 from ocssl._training.guard import Guard
 from ocssl._training.optimizer import OPTIMIZERS, Optimizer
-from ocssl.encoders import ENCODERS, feature_dimension
+from ocssl._training.finetune import freeze, rate_factors
+from ocssl.encoders import ENCODERS, feature_dimension, load_weights
 from ocssl.errors import SettingError, unknown
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective
@@ -144,9 +145,13 @@ def build_objective(
     chosen = settings.objective
     options = options_of("objective", chosen.model_dump())
     with torch.random.fork_rng(devices=[]):  # layers draw throw-away weights
+        torch.default_generator.manual_seed(generator.initial_seed())  # of the CPU alone
         if encoder is None:
             encoder = ENCODERS.build(settings.encoder.name, encoder_options, image_size)
-            initialise(encoder, generator)
+            if not getattr(encoder, "draws_weights", False):
+                initialise(encoder, generator)
+            _start_weights(encoder, settings, encoder_options)
+        freeze(encoder, settings.encoder.freeze)
         dimension = feature_dimension(encoder, image_size)
         objective = OBJECTIVES.build(chosen.name, options, encoder, dimension, chosen.projection)
     for name, head in objective.named_children():
@@ -158,10 +163,44 @@ def build_objective(
     return objective
 
 
-def build_optimizer(settings: LearnerSettings, parameters: Mapping[str, nn.Parameter], guard: Guard) -> Optimizer:
-    """The optimizer of named parameters."""
+def _start_weights(encoder: nn.Module, settings: LearnerSettings, options: Mapping[str, Any]) -> None:
+    """The weights that a new encoder starts from, where they are not random; none on the meta device."""
+    chosen = settings.encoder
+    if any(tensor.is_meta for tensor in encoder.state_dict().values()):
+        return
+    if chosen.weights is not None:
+        load_weights(encoder, chosen.weights, chosen.sha256)
+    elif ENCODERS.complete(chosen.name, options).get("pretrained"):
+        encoder.load_pretrained()  # type: ignore[operator]
+
+
+def native_size(settings: LearnerSettings) -> int:
+    """The image size that the named encoder was made for."""
+    chosen = settings.encoder
+    found = ENCODERS.preprocessing(chosen.name, options_of("encoder", chosen.model_dump()))
+    if found is None or found.size is None:
+        raise SettingError(f"encoder {chosen.name!r} has no image size of its own: pass image_size=.")
+    return found.size
+
+
+def without_weights(settings: LearnerSettings) -> LearnerSettings:
+    """The same learner with random weights, to be filled from a checkpoint: no file or network is needed."""
+    known = ENCODERS.options(settings.encoder.name) if settings.encoder.name in ENCODERS else {}
+    random = {"weights": None, **({"pretrained": False} if "pretrained" in known else {})}
+    if settings.encoder.weights is None and "pretrained" not in known:
+        return settings
+    return settings.model_copy(update={"encoder": settings.encoder.model_copy(update=random)})
+
+
+def build_optimizer(settings: LearnerSettings, network: nn.Module, guard: Guard) -> Optimizer:
+    """The optimizer of a network's trained parameters, with their rates."""
+    parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise SettingError("nothing is left to train: encoder.freeze takes all, and there are no heads.")
     chosen = settings.optimizer
-    return OPTIMIZERS.build(chosen.name, options_of("optimizer", chosen.model_dump()), parameters, chosen, guard)
+    built = OPTIMIZERS.build(chosen.name, options_of("optimizer", chosen.model_dump()), parameters, chosen, guard)
+    built.factors = rate_factors(network, parameters, settings)
+    return built
 
 
 def can_compile(device: torch.device) -> bool:

@@ -267,7 +267,13 @@ def given_settings(flags: Mapping[str, Any], assignments: list[str] | None) -> d
 
 
 def with_digest(settings: RunSettings) -> RunSettings:
-    """The settings with the checksum of the weights that a run starts from, so that it resumes from the same."""
+    """The settings with the checksums of the weights that a run starts from, so that it resumes from the same."""
+    if settings.encoder.weights is not None:
+        from ocssl.encoders.weights import digest as file_digest
+
+        file = Path(settings.encoder.weights).expanduser().absolute()
+        chosen = settings.encoder.model_copy(update={"weights": str(file), "sha256": file_digest(file)})
+        settings = settings.model_copy(update={"encoder": chosen})
     if settings.init.path is None:
         return settings
     from ocssl.runs.initial_weights import digest, read_weights

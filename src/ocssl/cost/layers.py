@@ -115,7 +115,7 @@ def _shape_of(settings_json: str, image_size: int) -> Shape:
         layers=_layers(network, type(objective.encoder), image_size),
         weights=_bytes(network.state_dict().values()),
         trained=_bytes(trained.values()),
-        state=_bytes(build_optimizer(settings, trained, Guard(meta)).tensors().values()),
+        state=_bytes(build_optimizer(settings, network, Guard(meta)).tensors().values()),
         slots=settings.memory.capacity,
         slot=SCRATCH + sum(column[:0].element_size() * column.shape[1:].numel() for column in columns),
         dimension=objective.dimension,

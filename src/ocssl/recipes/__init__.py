@@ -1,6 +1,6 @@
 """Recipes: what makes a method, and what a benchmark asks for, as TOML files and nothing else.
 
-Settings are laid over one another in this order: defaults, benchmark, method, what the benchmark says of that method
+Settings are laid over one another in this order: defaults, benchmark, the encoder's own mean, std and size, method, what the benchmark says of that method
 (`[methods.NAME]` in its file), and the user's own.
 """
 
@@ -49,11 +49,31 @@ def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) ->
         table = _read("benchmarks", kind)
         special = table.pop("methods", {}).get(method, {})
         merge(tree, table)
+    own = nest(overrides)
+    _use_preprocessing(tree, recipe, own, benchmark is not None)
     merge(tree, recipe)
     merge(tree, special)
     for key in ABOUT:
         tree.pop(key, None)
-    return merge(_without_options_of_another(tree, own := nest(overrides)), own)
+    return merge(_without_options_of_another(tree, own), own)
+
+
+def _use_preprocessing(tree: dict[str, Any], recipe: Mapping[str, Any], own: Mapping[str, Any], sized: bool) -> None:
+    """An encoder that was made for some mean, std and image size gets them, whatever the benchmark usually has."""
+    tables = [t for t in (own.get("encoder"), recipe.get("encoder"), tree.get("encoder")) if isinstance(t, Mapping)]
+    named = next((table for table in tables if "name" in table), None)
+    if named is None:
+        return  # the default, which takes what the benchmark has
+    from ocssl.encoders import ENCODERS  # imports torch
+
+    if not isinstance(named["name"], str) or named["name"] not in ENCODERS:
+        return  # an error later
+    found = ENCODERS.preprocessing(named["name"], {**named, **(tables[0] if tables else {})})
+    if found is None:
+        return
+    merge(tree, {"views": {"mean": list(found.mean), "std": list(found.std)}})
+    if sized and found.size is not None:
+        merge(tree, {"stream": {"image_size": found.size}})
 
 
 def _without_options_of_another(tree: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,9 @@ class RunSettings(LearnerSettings):
 
     def result(self) -> dict[str, Any]:
         """What decides a run's result: not where files lie, nor how often it is saved."""
-        return self.model_dump(mode="json", exclude={"data": True, "checkpoint": True, "init": {"path"}})
+        places = {"weights"} if self.encoder.sha256 else set()
+        hidden = {"data": True, "checkpoint": True, "init": {"path"}, "encoder": places}
+        return self.model_dump(mode="json", exclude=hidden)
 
     def reading(self, moved: Path | None = None) -> DataSettings:
         """Where the images lie, or have been moved to, and how they are read."""

@@ -1,0 +1,20 @@
+"""Encoders: networks from images to features. Built in, of the libraries timm and transformers, or your own.
+
+A new one is a class under `@ENCODERS.add("name")` that takes the image size, with its options as keyword-only arguments.
+"""
+
+from ocssl.encoders.encoder import ENCODERS, Preprocessing, feature_dimension, stages
+from ocssl.encoders.resnet import ResNet, ResNet10, ResNet18
+from ocssl.encoders.weights import convert_weights, load_weights
+
+__all__ = [
+    "ENCODERS",
+    "Preprocessing",
+    "ResNet",
+    "ResNet10",
+    "ResNet18",
+    "convert_weights",
+    "feature_dimension",
+    "load_weights",
+    "stages",
+]

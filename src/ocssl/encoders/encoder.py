@@ -1,0 +1,105 @@
+"""What the package knows of encoders: their registry, the images that they were made for, their features and stages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ocssl._core.random import evaluating
+from ocssl._core.registry import Registry
+from ocssl.errors import SettingError
+
+Triple = tuple[float, float, float]
+IMAGENET_MEAN: Triple = (0.485, 0.456, 0.406)
+IMAGENET_STD: Triple = (0.229, 0.224, 0.225)
+STAGE = re.compile(r"(?:^|\.)(?:layers?\.|layer|stages\.|blocks\.)(\d+)\.")
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The images that an encoder was made for: what is subtracted from and divides colours in [0, 1], and the size."""
+
+    mean: Triple
+    std: Triple
+    size: int | None = None  # pixels of a side; None: any
+
+
+class EncoderRegistry(Registry[nn.Module]):
+    """Encoders by name. `KIND:PLACE` names one of many that a library or a folder has; the class has a `place` then.
+
+    A class may have `preprocessing(place, options)`, a classmethod that gives a `Preprocessing`; `draws_weights = True`
+    where its constructor draws good weights from PyTorch's generator, which the learner seeds; and `load_pretrained`,
+    which is called if its option `pretrained` is true and `encoder.weights` names no file.
+    """
+
+    def __getitem__(self, name: str) -> type[nn.Module]:
+        kind, colon, place = name.partition(":")
+        if kind in self and bool(wanted := getattr(super().__getitem__(kind), "place", None)) != bool(colon and place):
+            advice = f"as in encoder.name={kind}:{wanted}" if wanted else f"use encoder.name={kind}"
+            raise SettingError(f"encoder {name!r} is not a name: {advice}.")
+        return super().__getitem__(kind)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name.partition(":")[0] if isinstance(name, str) else name)
+
+    def label(self, name: str) -> str:
+        """How a setting names it, such as `timm:NAME`."""
+        return name if (place := getattr(self._parts[name], "place", None)) is None else f"{name}:{place}"
+
+    def __iter__(self) -> Any:
+        return iter(sorted(self.label(name) for name in self._parts))
+
+    def build(self, name: str, options: Mapping[str, Any] | None = None, *wiring: Any) -> nn.Module:
+        place = name.partition(":")[2]
+        return super().build(name, options, *wiring, *([place] if place else []))
+
+    def preprocessing(self, name: str, options: Mapping[str, Any] | None = None) -> Preprocessing | None:
+        """What a named encoder says of its images, or None."""
+        own = getattr(self[name], "preprocessing", None)
+        known = self.options(name)
+        given = {key: value for key, value in (options or {}).items() if key in known}
+        return None if own is None else own(name.partition(":")[2], self.check(name, given))
+
+
+ENCODERS = EncoderRegistry("encoder")
+
+
+def feature_dimension(encoder: nn.Module, image_size: int) -> int:
+    """The length of an encoder's feature vectors, seen by trying it on two blank images."""
+    if not isinstance(encoder, nn.Module):
+        raise SettingError(f"an encoder must be an nn.Module, not {encoder!r}; encoder.name names a built-in one.")
+    parameter = next(iter(encoder.parameters()), None)
+    device = parameter.device if parameter is not None else torch.device("cpu")
+    try:
+        with torch.no_grad(), evaluating(encoder):
+            features = encoder(torch.zeros(2, 3, image_size, image_size, device=device))
+    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SettingError(f"the encoder fails on float32 [2, 3, {image_size}, {image_size}]: {reason}.") from None
+    if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
+        given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        wanted = f"images [2, 3, {image_size}, {image_size}] into features [2, D]"
+        raise SettingError(f"the encoder must turn {wanted}; it gave {given}.")
+    return features.shape[1]
+
+
+def stages(encoder: nn.Module) -> dict[str, int]:
+    """The stage of every parameter: 0 is what comes before the first block, then a stage a block, then the rest.
+
+    Blocks are the numbered parts that nearly all libraries call `layer`, `layers`, `stages` or `blocks`.
+    """
+    found: dict[str, int] = {}
+    names = [name for name, _ in encoder.named_parameters()]
+    numbers = [int(match[1]) if (match := STAGE.search(name)) else None for name in names]
+    known = [number for number in numbers if number is not None]
+    first, last = (min(known), max(known)) if known else (0, -1)
+    met = False
+    for name, number in zip(names, numbers, strict=True):
+        met |= number is not None
+        found[name] = number - first + 1 if number is not None else last - first + 2 if met else 0
+    return found
