@@ -4,15 +4,21 @@ A new one is a class under `@ENCODERS.add("name")` that takes the image size, wi
 """
 
 from ocssl.encoders.encoder import ENCODERS, Preprocessing, feature_dimension, stages
+from ocssl.encoders.hf import HuggingFace
 from ocssl.encoders.resnet import ResNet, ResNet10, ResNet18
+from ocssl.encoders.timm_models import Timm
+from ocssl.encoders.vit import ViT
 from ocssl.encoders.weights import convert_weights, load_weights
 
 __all__ = [
     "ENCODERS",
+    "HuggingFace",
     "Preprocessing",
     "ResNet",
     "ResNet10",
     "ResNet18",
+    "Timm",
+    "ViT",
     "convert_weights",
     "feature_dimension",
     "load_weights",

@@ -38,11 +38,11 @@ class EncoderRegistry(Registry[nn.Module]):
     """
 
     def __getitem__(self, name: str) -> type[nn.Module]:
-        kind, colon, place = name.partition(":")
-        if kind in self and bool(wanted := getattr(super().__getitem__(kind), "place", None)) != bool(colon and place):
-            advice = f"as in encoder.name={kind}:{wanted}" if wanted else f"use encoder.name={kind}"
-            raise SettingError(f"encoder {name!r} is not a name: {advice}.")
-        return super().__getitem__(kind)
+        kind, colon, _ = name.partition(":")
+        found = super().__getitem__(kind)
+        if colon and not hasattr(found, "place"):
+            raise SettingError(f"encoder {name!r} is not a name: use encoder.name={kind}.")
+        return found
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name.partition(":")[0] if isinstance(name, str) else name)
@@ -55,15 +55,22 @@ class EncoderRegistry(Registry[nn.Module]):
         return iter(sorted(self.label(name) for name in self._parts))
 
     def build(self, name: str, options: Mapping[str, Any] | None = None, *wiring: Any) -> nn.Module:
-        place = name.partition(":")[2]
+        place = self._place(name)
         return super().build(name, options, *wiring, *([place] if place else []))
+
+    def _place(self, name: str) -> str:
+        """What follows the colon; a SettingError where it is needed and missing."""
+        found, (kind, _, place) = self[name], name.partition(":")
+        if hasattr(found, "place") and not place:
+            raise SettingError(f"encoder {name!r} is not a name: as in encoder.name={kind}:{found.place}.")
+        return place
 
     def preprocessing(self, name: str, options: Mapping[str, Any] | None = None) -> Preprocessing | None:
         """What a named encoder says of its images, or None."""
         own = getattr(self[name], "preprocessing", None)
         known = self.options(name)
         given = {key: value for key, value in (options or {}).items() if key in known}
-        return None if own is None else own(name.partition(":")[2], self.check(name, given))
+        return None if own is None else own(self._place(name), self.check(name, given))
 
 
 ENCODERS = EncoderRegistry("encoder")

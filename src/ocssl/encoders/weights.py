@@ -36,29 +36,40 @@ def load_weights(encoder: nn.Module, path: str | Path, sha256: str | None = None
     All names in the file may share a prefix, such as `backbone.`; parts that the encoder lacks, such as a classifier,
     are left out.
     """
-    target = getattr(encoder, "model", encoder) if getattr(encoder, "wraps_model", False) else encoder
-    own = {name: tuple(tensor.shape) for name, tensor in target.state_dict().items() if isinstance(tensor, Tensor)}
-    file_path = Path(path).expanduser()
-    most = SPARE + 8 * sum(t.numel() * t.element_size() for t in target.state_dict().values() if isinstance(t, Tensor))
-    with reading(file_path, SettingError):
-        try:
-            with open_file(file_path, most) as file:
-                prefix = match_names(read_shapes(file), own, file_path)
-                file.seek(0)
-                content = file.read()
-                tensors = unpack(content)
-        except (SafetensorError, KeyError, TypeError, RecursionError, MemoryError) as error:
-            raise ValueError(f"it is no safetensors file ({str(error) or type(error).__name__})") from None
-    if sha256 not in (None, hashlib.sha256(content).hexdigest()):
-        raise SettingError(f"encoder.weights {path} is not the file that this run was to start from.")
+    if hasattr(encoder, "load_tensors"):  # its library has several names for one tensor
+        encoder.load_tensors(read_tensors(path, encoder, sha256), path)
+        return
+    target = encoder.model if getattr(encoder, "wraps_model", False) else encoder
+    assert isinstance(target, nn.Module)
+    own = {name: tuple(t.shape) for name, t in target.state_dict().items() if isinstance(t, Tensor)}
+    tensors = read_tensors(path, encoder, sha256)
+    prefix = match_names({name: tuple(tensor.shape) for name, tensor in tensors.items()}, own, path)
     wanted = {name: tensors[prefix + name] for name in own if prefix + name in tensors}
-    for name, tensor in wanted.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise SettingError(f"encoder.weights {path}: {prefix + name} is not finite.")
     target.load_state_dict({**target.state_dict(), **wanted})
 
 
-def match_names(shapes: Shapes, own: Shapes, path: Path) -> str:
+def read_tensors(path: str | Path, encoder: nn.Module, sha256: str | None = None) -> dict[str, Tensor]:
+    """The tensors of a file that is not much larger than an encoder, all of them finite."""
+    file_path = Path(path).expanduser()
+    most = SPARE + 8 * sum(parameter.numel() * parameter.element_size() for parameter in encoder.parameters())
+    with reading(file_path, SettingError):
+        try:
+            with open_file(file_path, most) as file:
+                read_shapes(file)
+                file.seek(0)
+                content = file.read()
+                tensors = unpack(content)
+        except (SafetensorError, KeyError, TypeError, RecursionError, MemoryError, ValueError) as error:
+            raise ValueError(f"it is no safetensors file ({str(error) or type(error).__name__})") from None
+    if sha256 not in (None, hashlib.sha256(content).hexdigest()):
+        raise SettingError(f"encoder.weights {path} is not the file that this run was to start from.")
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise SettingError(f"encoder.weights {path}: {name} is not finite.")
+    return tensors
+
+
+def match_names(shapes: Shapes, own: Shapes, path: str | Path) -> str:
     """The prefix that the file's names have before the encoder's; a SettingError where names or shapes differ."""
     needed = [name for name in own if not name.endswith("num_batches_tracked") and not name.endswith("_extra_state")]
     found = Counter({"": 0})
