@@ -18,6 +18,7 @@ from ocssl._training.guard import Guard
 from ocssl._training.optimizer import OPTIMIZERS, Optimizer
 from ocssl._training.finetune import freeze, rate_factors
 from ocssl.encoders import ENCODERS, feature_dimension, load_weights
+from ocssl.encoders.randomness import own_randomness
 from ocssl.errors import SettingError, unknown
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective
@@ -152,6 +153,7 @@ def build_objective(
                 initialise(encoder, generator)
             _start_weights(encoder, settings, encoder_options)
         freeze(encoder, settings.encoder.freeze)
+        own_randomness(encoder, generator.initial_seed())
         dimension = feature_dimension(encoder, image_size)
         objective = OBJECTIVES.build(chosen.name, options, encoder, dimension, chosen.projection)
     for name, head in objective.named_children():

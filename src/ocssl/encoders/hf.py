@@ -139,8 +139,10 @@ class HuggingFace(nn.Module):
     def load_tensors(self, tensors: dict[str, Tensor], path: str | Path) -> None:
         """Take these weights; transformers knows the names that they had in its earlier versions."""
         library = _transformers()
-        quiet = library.logging.get_verbosity()
-        library.logging.set_verbosity_error()
+        quiet = library.utils.logging.get_verbosity()
+        library.utils.logging.set_verbosity_error()
+        shown = library.utils.logging.is_progress_bar_enabled()
+        library.utils.logging.disable_progress_bar()
         try:
             given, told = type(self.model).from_pretrained(
                 None, config=self.model.config, state_dict=tensors, output_loading_info=True, dtype=torch.float32
@@ -149,7 +151,9 @@ class HuggingFace(nn.Module):
             reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
             raise SettingError(f"encoder.weights {path} does not fit the encoder ({reason}).") from None
         finally:
-            library.logging.set_verbosity(quiet)
+            library.utils.logging.set_verbosity(quiet)
+            if shown:
+                library.utils.logging.enable_progress_bar()
         own = self.model.state_dict()
         missing = sorted(name for name in told["missing_keys"] if name in own)
         if missing:
