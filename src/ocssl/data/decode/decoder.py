@@ -133,11 +133,34 @@ def _decode(data: bytes, size: int, fit: Fit) -> Images:
             image.draft(None, (2 * size, 2 * size))  # a half, quarter or eighth of it where that is no less than this
         elif image.format == "PNG":
             _check_png(data)
-        image.load()
+        rgb = _jpeg(data, image) if image.format in ("JPEG", "MPO") else None
+        if rgb is None:
+            image.load()
         _refuse_suspicious(data, image)
         turn = _UPRIGHT.get(_orientation(image))
-        rgb = _rgb(image)
+        rgb = rgb or _rgb(image)
         return _planes(resize(rgb if turn is None else rgb.transpose(turn), size, fit))
+
+
+def _jpeg(data: bytes, image: Image.Image) -> Image.Image | None:
+    """The first image of a JPEG in one decode that also finds damage; None for modes that Pillow has to decode.
+
+    It has the size that `draft` has chosen, and the same bits as Pillow's: both use libjpeg's accurate DCT.
+    """
+    plain = image.mode in ("RGB", "L")
+    width, height = image.size if plain else (1, 1)  # else only a look for damage
+    wanted = {"colorspace": "GRAY" if image.mode == "L" else "RGB", "min_width": width, "min_height": height}
+    try:
+        pixels = simplejpeg.decode_jpeg(data, **wanted, strict=True)
+    except ValueError as error:
+        extra = re.search(r"(\d+) extraneous bytes", str(error))
+        damaged = str(error).startswith(("Corrupt JPEG", "Premature end"))
+        if damaged and not (extra and int(extra[1]) < EXTRANEOUS):
+            raise BadImage(f"it is suspicious: {_one_line(error)}") from None
+        return None
+    if not plain or pixels.shape[:2] != (height, width):
+        return None
+    return Image.fromarray(pixels[..., 0]).convert("RGB") if image.mode == "L" else Image.fromarray(pixels)
 
 
 def _refuse_suspicious(data: bytes, image: Image.Image) -> None:
@@ -146,14 +169,6 @@ def _refuse_suspicious(data: bytes, image: Image.Image) -> None:
     Formats without checksums hide other damage: swapped or changed bytes may give another image that looks valid.
     """
     kind = image.format
-    if kind in ("JPEG", "MPO"):
-        try:
-            simplejpeg.decode_jpeg(data, min_height=1, min_width=1, strict=True)
-        except ValueError as error:
-            extra = re.search(r"(\d+) extraneous bytes", str(error))
-            damaged = str(error).startswith(("Corrupt JPEG", "Premature end"))
-            if damaged and not (extra and int(extra[1]) < EXTRANEOUS):
-                raise BadImage(f"it is suspicious: {_one_line(error)}") from None
     if kind in ("JPEG", "MPO", "WEBP", "AVIF", "JPEG2000") and bytes(ZEROS) in _compressed(data, kind):
         raise BadImage(f"it is suspicious: {ZEROS} zero bytes in a row among its pixels")
     if kind in ("BMP", "TIFF", "PPM") and data.endswith(bytes(ZEROS)):
