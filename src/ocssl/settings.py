@@ -186,7 +186,9 @@ class StreamSettings(BaseModel):
     fit: Literal["squash", "crop"] = Field(
         "squash", description="how an image becomes square: squashed, or its shorter side fitted and the middle cut out"
     )
-    experiences: int = Field(0, ge=0, description="parts of the stream; 0: 20, or one per class if there are fewer")
+    experiences: int = Field(
+        0, ge=0, description="parts of the stream; 0: 20, or one per class if there are fewer; one without labels"
+    )
     fraction: float = Field(1.0, gt=0, le=1, description="share of each class's training images to use: the first")
     order: Literal["auto", "class", "domain", "taxonomy", "iid", "given"] = Field(
         "auto",

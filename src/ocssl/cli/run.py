@@ -62,6 +62,7 @@ def run(
     init
         Start from the weights of this run folder or saved learner.
     """
+    benchmark = benchmark_of(benchmark)
     flags = {
         "data.path": data_path(benchmark, data),
         "data.bad_images": bad_images,
@@ -106,6 +107,7 @@ def pretrain(
     seed
         Decides initial weights, order and views.
     """
+    benchmark = benchmark_of(benchmark)
     flags = {
         "stream.epochs": epochs,
         "schedule.batch": batch,
@@ -204,7 +206,7 @@ def start(method: str, benchmark: str, seed: int, given: Mapping[str, Any], out:
     from ocssl.cost import ImageCounts, about_bytes
     from ocssl.data import load_benchmark
     from ocssl.runs.config import resolve_run
-    from ocssl.runs.folder import create
+    from ocssl.runs.folder import SKIPPED, create
     from ocssl.runs.progress import Bars
     from ocssl.runs.run import make_stream, new_learner
 
@@ -222,6 +224,8 @@ def start(method: str, benchmark: str, seed: int, given: Mapping[str, Any], out:
         if not job.quiet:
             size = max(1, about_bytes(settings, ImageCounts.of(loaded)) / 1e6)  # does not depend on the stream's length
             memory = f"about {size:,.0f} MB of memory beside PyTorch's own"
+            if loaded.skipped():
+                console().print(f"{loaded.usage()}; list: {folder / SKIPPED}", soft_wrap=True)
             console().print(f"{folder}: {steps:,} steps, {memory}", soft_wrap=True)
     ranks.barrier()
     return resume_run(folder, job, loaded)
@@ -278,6 +282,16 @@ def with_digest(settings: RunSettings) -> RunSettings:
 
 
 # ---- shared with sweep and reproduce --------------------------------------------------------------------------------
+
+
+def benchmark_of(word: str) -> str:
+    """A benchmark by its name; an existing folder, or a path with a separator, is folder:PATH."""
+    from ocssl import recipes
+
+    known = recipes.benchmarks()
+    if word.partition(":")[0] in known or not ("/" in word or Path(word).is_dir()):
+        return word
+    return f"folder:{word}"
 
 
 def data_path(benchmark: str, data: Path | None) -> str | None:

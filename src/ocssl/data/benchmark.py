@@ -16,12 +16,12 @@ from ocssl.data import orders
 from ocssl.data.decode.decoder import resize_array
 from ocssl.data.decode.files import Report, silent
 from ocssl.data.decode.image_set import ArrayImages, ImageSet, open_images
-from ocssl.data.decode.workers import Fault
+from ocssl.data.decode.workers import Fault, by_reason
 from ocssl.data.orders import Experience
 from ocssl.data.sources import BENCHMARKS
 from ocssl.data.sources.source import Collection, Drawing, SourceImages, parse_name
 from ocssl.data.stream import ExperienceStream, Subset
-from ocssl.errors import SettingError, unknown
+from ocssl.errors import DataError, SettingError, unknown
 from ocssl.settings import DataSettings, StreamSettings
 
 MOST_EXPERIENCES = 20  # where the user sets none
@@ -41,6 +41,7 @@ class Benchmark:
     tasks: Sequence[str] = ()  # names of the tasks; none: experiences are not about tasks
     given: bool = False  # images come in the order of the source, not shuffled
     drift: float = 0.0
+    left_out: Sequence[Fault] = ()  # files of the source that are not among the images
     fingerprint: str = ""  # the same for the same data
 
     def stream(self, batch: int, seed: int, drop_last: bool = True, epochs: int = 1) -> ExperienceStream:
@@ -57,6 +58,17 @@ class Benchmark:
     def known_faults(self) -> int:
         """How many unusable rows are known so far: cheap to ask for, and grows when there are new ones."""
         return sum(len(subset.images.faults) for subset in (self.train, self.test))
+
+    def skipped(self) -> list[Fault]:
+        """All that is not used: files left out of the images, and unusable images that are known so far."""
+        return [*self.left_out, *self.faults()]
+
+    def usage(self) -> str:
+        """How many files are used, and why the others are not, in one line."""
+        skipped, bad = self.skipped(), len(self.faults())
+        used = len(self.train) + len(self.val) + len(self.test) - bad
+        reasons = f": {by_reason(skipped)}" if skipped else ""
+        return f"used {used:,} of {used + len(skipped):,}{reasons}"
 
     def faults(self) -> list[Fault]:
         """All unusable images that are known so far."""
@@ -99,6 +111,12 @@ def assemble(
         train = train.subset(orders.imbalanced(train.labels, settings.imbalance, _generator(settings, "imbalance")))
     if not len(train):
         raise SettingError("no image is left to learn from; lower stream.validation or raise stream.fraction.")
+    faults = train.images.faults
+    if len(faults) and all(int(row) in faults for row in train.rows):
+        first = faults[int(train.rows[0])]
+        what = "the only image" if len(train) == 1 else f"none of the {len(train):,} images"
+        can = "cannot" if len(train) == 1 else "can"
+        raise DataError(f"{what} of {name} {can} be used: {first.name}: {first.reason}.")
     return Benchmark(
         name,
         train,
@@ -109,6 +127,7 @@ def assemble(
         tasks=task_names,
         given=order == "given",
         drift=settings.drift,
+        left_out=source.left_out,
         fingerprint=_fingerprint(source),
     )
 
@@ -219,7 +238,8 @@ def _subset(
 
 
 def _experiences(train: Subset, order: str, settings: StreamSettings) -> list[Experience]:
-    wanted = settings.experiences or min(MOST_EXPERIENCES, len(train))
+    labelled = bool((train.labels >= 0).any())
+    wanted = settings.experiences or (min(MOST_EXPERIENCES, len(train)) if labelled else 1)
     if order == "iid":
         mixed = torch.randperm(len(train), generator=_generator(settings, "order"))
         experiences = orders.in_parts(mixed, wanted)

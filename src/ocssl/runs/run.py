@@ -30,6 +30,7 @@ from ocssl.runs.folder import (
     EVENTS,
     METRICS,
     SETTINGS,
+    SKIPPED,
     clean,
     complete_checkpoints,
     finished,
@@ -258,9 +259,17 @@ class _Session:
     def _seconds(self) -> float:
         return self.position.seconds + time.perf_counter() - self.started
 
+    def _list_skipped(self) -> None:
+        """Write down every file that is not used, and why."""
+        skipped = self.benchmark.skipped()
+        if skipped and self.ranks.first:
+            lines = "".join(f"{fault.kind}\t{fault.name}\t{fault.reason}\n" for fault in skipped)
+            replace_file(self.folder / SKIPPED, lines.encode())
+
     def _save(self) -> None:
         position = self.position
         folder = self.folder / CHECKPOINTS / f"{position.minibatches:08d}"
+        self._list_skipped()
         position.seconds, self.started = self._seconds(), time.perf_counter()
         position.events, position.phases = self.events.sync(), dict(self.clock.seconds)
         with self.clock.during("save"):

@@ -65,7 +65,13 @@ def _known_formats() -> tuple[str, ...]:
             importlib.import_module(f"PIL.{module}ImagePlugin")
         except ImportError:
             continue
-    return tuple(name for name in _PLUGINS if name in Image.OPEN)
+    try:
+        import pillow_heif  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        pillow_heif.register_heif_opener()
+    except ImportError:
+        pass
+    return tuple(name for name in (*_PLUGINS, "HEIF") if name in Image.OPEN)
 
 
 FORMATS = _known_formats()  # nothing else is tried: Pillow also has formats that start programs

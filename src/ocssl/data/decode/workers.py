@@ -12,7 +12,7 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -50,12 +50,33 @@ class Fault:
     name: str
     reason: str
 
+    @property
+    def kind(self) -> str:
+        """The reason in a word or two, to count by."""
+        if self.reason == "the file is empty":
+            return "empty"
+        if "too many pixels" in self.reason or "MiB" in self.reason:
+            return "too large"
+        if self.reason.startswith("it cannot be read"):
+            return "unreadable"
+        return "damaged" if self.reason.startswith("it ") else self.reason
+
     def error(self) -> DataError:
         """For a run that stops at the first such image."""
         return DataError(
             f"cannot use the image {self.name}: {self.reason}; remove or replace it, or leave such images out with "
             "--set data.bad_images=skip."
         )
+
+
+def by_reason(faults: Iterable[Fault]) -> str:
+    """Faults counted by kind, in words.
+
+    >>> by_reason([Fault("a", "it is truncated"), Fault("b", ".txt"), Fault("c", "it is truncated")])
+    '2 damaged, 1 .txt'
+    """
+    counts = Counter(fault.kind for fault in faults)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def decode_rows(files: Files, rows: Rows, size: int, fit: Fit) -> Decoded:

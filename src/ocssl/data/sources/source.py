@@ -18,6 +18,7 @@ from ocssl._core.registry import Registry
 from ocssl._files.untrusted import read_json, reading
 from ocssl.data.decode.files import Files, Report
 from ocssl.data.decode.image_set import ImageSet
+from ocssl.data.decode.workers import Fault
 from ocssl.errors import DataError, SettingError, nearest
 from ocssl.settings import StreamSettings
 
@@ -59,6 +60,7 @@ class SourceImages:
     test: Collection | None = None  # None: a share of the training images is held out instead
     classes: Sequence[str] = ()  # the names of the class numbers
     group_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    left_out: Sequence[Fault] = ()  # files of the place that are not among the images, and why
     class_order: Sequence[int] | None = None  # in a class-incremental stream; None: as they are numbered
 
 
