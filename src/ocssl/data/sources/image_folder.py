@@ -67,7 +67,9 @@ class ImageFolder:
             every = np.arange(len(classes))
             group_of, group_names["taxonomy"] = class_groups(Path(self.taxonomy), self.level, classes, every)
             collections = [replace(c, groups={**c.groups, "taxonomy": group_of[c.labels]}) for c in collections]
-        return SourceImages(collections[0], collections[1] if len(splits) > 1 else None, classes, group_names, left_out)
+        return SourceImages(
+            collections[0], collections[1] if len(splits) > 1 else None, classes, group_names, left_out=left_out
+        )
 
     def _levels(self, root: Path, depths: set[int]) -> list[str]:
         """The meaning of each level of sub-folders; `depths`: in how many of them images are."""

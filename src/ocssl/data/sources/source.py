@@ -60,8 +60,8 @@ class SourceImages:
     test: Collection | None = None  # None: a share of the training images is held out instead
     classes: Sequence[str] = ()  # the names of the class numbers
     group_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    left_out: Sequence[Fault] = ()  # files of the place that are not among the images, and why
     class_order: Sequence[int] | None = None  # in a class-incremental stream; None: as they are numbered
+    left_out: Sequence[Fault] = ()  # files of the place that are not among the images, and why
 
 
 class BenchmarkMaker(Protocol):
