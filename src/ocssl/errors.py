@@ -7,11 +7,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
+LONGEST = 1500  # characters of an error: a value out of a file may have millions
+
+
 class OcsslError(Exception):
-    """The base of all errors that the command line shows without a traceback (exit code 2); its text is printable."""
+    """The base of all errors that the command line shows without a traceback (exit code 2).
+
+    Its text is printable, on one line, and of bounded length: the middle of a longer one is left out.
+    """
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+        text = printable(message)
+        half = LONGEST // 2 - 3
+        super().__init__(text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}")
 
 
 class SettingError(OcsslError, ValueError):

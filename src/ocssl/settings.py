@@ -315,6 +315,8 @@ def validate(model: type[Settings], tree: Mapping[str, Any]) -> Settings:
         key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             raise unknown("setting", key, keys(model)) from None
+        if first["type"] == "missing":  # its input is all that stands beside it
+            raise SettingError(f"setting {key} is missing.") from None
         reason = first["msg"].removeprefix("Value error, ").removesuffix(".")
         if first["type"] in ("model_type", "dict_type"):
             reason = f"it is a table; set what is in it, as in {key}.NAME=VALUE"

@@ -66,7 +66,7 @@ def changed_values(draw: st.DrawFn, sound: Sequence[Any], pack: Callable[[Any], 
                 case 1 if isinstance(place, dict):
                     place[draw(st.sampled_from(["", "name", "x.y", f"{key}s", "\x00"]))] = place.pop(key)
                 case _:
-                    place[key] = draw(st.sampled_from(ODD))
+                    place[key] = copy.deepcopy(draw(st.sampled_from(ODD)))
             break
     return pack(tree)
 

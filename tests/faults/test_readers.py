@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from readers import READERS, emptied
 
+from ocssl.errors import LONGEST as LONGEST_TEXT
 from ocssl.errors import OcsslError
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -35,7 +36,7 @@ def fault(read: Callable[[bytes, Path], object], data: bytes, folder: Path) -> s
         read(data, folder)
     except OcsslError as error:
         text = str(error)
-        if not text.isprintable() or not text or len(text) > 2000:
+        if not text.isprintable() or not text or len(text) > LONGEST_TEXT:
             return f"not one line of text: {text[:200]!r}"
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
