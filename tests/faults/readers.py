@@ -6,6 +6,7 @@ nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -32,7 +33,7 @@ from ocssl.data.sources.archives import read_members
 from ocssl.data.sources.cifar import find_release
 from ocssl.data.sources.parquet_hub import Parquet
 from ocssl.data.sources.safe_pickle import read_pickled
-from ocssl.errors import DataError
+from ocssl.errors import DataError, OcsslError
 from ocssl.launch.sweep import plan, read_spec
 from ocssl.results.compare import compare
 from ocssl.results.figures import all_charts
@@ -128,8 +129,11 @@ def sound_checkpoint() -> tuple[dict[str, Any], bytes, bytes]:
 
 
 def load_everywhere(folder: Path) -> None:
-    for load in (ocssl.Learner.load, load_snapshot, read_weights):
-        load(folder)
+    loads: tuple[Callable[[Path], object], ...] = (load_snapshot, read_weights)
+    for load in loads:
+        with contextlib.suppress(OcsslError):
+            load(folder)
+    ocssl.Learner.load(folder)
 
 
 def read_manifest(data: bytes, folder: Path) -> None:
