@@ -124,6 +124,7 @@ def sound_checkpoint() -> tuple[dict[str, Any], bytes, bytes]:
         learner.save(folder, extra={"position": {"minibatches": 1}})
         manifest = json.loads((Path(folder) / checkpoint.MANIFEST).read_bytes())
         packed = (Path(folder) / manifest["tensors"]).read_bytes()
+        ocssl.Learner.load(folder)  # the first one imports more of torch, which takes seconds on a busy machine
     length = int.from_bytes(packed[:8], "little")
     return manifest, packed[8 : 8 + length], packed[8 + length :]
 
