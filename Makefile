@@ -4,7 +4,7 @@
 # For those who change the code:
 #   make check           linter, types, import direction and the fast tests, in under two minutes
 #   make test-portable   the fast tests with the instructions of other processors, before a change lands
-#   make torture         kills commands before every durable call; about an hour
+#   make torture         kills commands before every durable call, reads damaged files; about an hour, ends with a table
 # Each makes .venv on first use; a second call starts at once.
 
 PYTHON ?= python3
@@ -43,7 +43,7 @@ test-portable: $(VENV)/.installed-dev
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=4 $(PYTEST) -q -m "$(FAST)" --random-order --random-order-seed=2
 
 torture: $(VENV)/.installed-dev
-	OCSSL_TORTURE=1 $(PYTEST) $(TESTFLAGS) tests/faults
+	OCSSL_TORTURE=1 $(BIN)/pytest -n 2 --dist worksteal $(TESTFLAGS) tests/faults
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
