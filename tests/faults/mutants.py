@@ -11,7 +11,21 @@ import tomli_w
 from hypothesis import strategies as st
 
 NUMBERS = (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff" * 8, b"9" * 5000)
-WORDS = (b"[" * 2000, b"{", b"}", b'"', b"\n", b"\0", b"\xff", b"\xe2\x80\xae", b"NaN", b"1e999", b"a." * 600, b"../", b"-")
+WORDS = (
+    b"[" * 2000,
+    b"{",
+    b"}",
+    b'"',
+    b"\n",
+    b"\0",
+    b"\xff",
+    b"\xe2\x80\xae",
+    b"NaN",
+    b"1e999",
+    b"a." * 600,
+    b"../",
+    b"-",
+)
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63) - 1, 10**400, 0.5, 1e308, float("nan"), float("inf"),
     "", "x", "solar", "linear", "\ud800", "a\nb\x1b[31m", "../" * 9, "x" * 5000, [], {}, [1, "a", None], [[[]]], {"": 1}, {"name": 3},

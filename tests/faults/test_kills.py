@@ -140,9 +140,7 @@ def finished_run(method: str, folder: Path) -> Path:
 def sweep_file(folder: Path) -> Path:
     settings = {**small_settings(METHODS[1]), **SETTINGS, "checkpoint.snapshots": False}
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-    text = "\n".join(
-        [f"methods = {json.dumps(METHODS)}", "seeds = [0]", 'benchmarks = ["synthetic"]', "[set]", *lines]
-    )
+    text = "\n".join([f"methods = {json.dumps(METHODS)}", "seeds = [0]", 'benchmarks = ["synthetic"]', "[set]", *lines])
     folder.mkdir(exist_ok=True)
     (folder / "sweep.toml").write_text(text)
     return folder / "sweep.toml"
@@ -167,9 +165,7 @@ CHOSEN = PAIRS if TORTURE else list(zip(READING, METHODS, strict=True))
 
 
 @pytest.mark.parametrize(("name", "method"), [*CHOSEN, ("sweep", ""), ("reproduce", "")])
-def test_other_commands_that_are_killed_are_called_again(
-    name: str, method: str, tmp_path: Path, tally: Tally
-) -> None:
+def test_other_commands_that_are_killed_are_called_again(name: str, method: str, tmp_path: Path, tally: Tally) -> None:
     run = finished_run(method, tmp_path / "done") if method else tmp_path / "none" / "run"
     wanted = tmp_path / "wanted"
     run.parent.mkdir(parents=True, exist_ok=True)
