@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-
 LONGEST = 1500  # characters of an error: a value out of a file may have millions
 
 

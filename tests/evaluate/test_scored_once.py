@@ -1,4 +1,4 @@
-"""Every evaluated sample is scored exactly once: for each probe, each task, each rank, and numbers that fit no batch."""
+"""Every evaluated sample is scored exactly once: by each probe, task and rank, for numbers that fit no batch."""
 
 from __future__ import annotations
 

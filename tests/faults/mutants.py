@@ -28,7 +28,8 @@ WORDS = (
 )
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63) - 1, 10**400, 0.5, 1e308, float("nan"), float("inf"),
-    "", "x", "solar", "linear", "\ud800", "a\nb\x1b[31m", "../" * 9, "x" * 5000, [], {}, [1, "a", None], [[[]]], {"": 1}, {"name": 3},
+    "", "x", "solar", "linear", "\ud800", "a\nb\x1b[31m", "../" * 9, "x" * 5000,
+    [], {}, [1, "a", None], [[[]]], {"": 1}, {"name": 3},
 )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ from ocssl.runs.snapshots import load_snapshot
 from ocssl.settings import StreamSettings
 
 sys.path.append(str(ROOT / "tests" / "data" / "sources"))
-from cifar_files import META, Small, python2, tar, zipped  # noqa: E402 - beside the tests of that source
+from cifar_files import META, Small, python2, tar, zipped
 
 METHODS = ("solar", "minred", "cla-e")
 Mutants = st.SearchStrategy[bytes]
@@ -105,7 +105,7 @@ def sound_images() -> tuple[bytes, ...]:
 def read_image(data: bytes, folder: Path) -> None:
     for fit in ("crop", "squash"):
         try:
-            assert decode(data, 16, fit).shape == (3, 16, 16)  # type: ignore[arg-type]
+            assert decode(data, 16, fit).shape == (3, 16, 16)
         except BadImage as error:
             raise DataError(str(error)) from None  # as a run that stops at bad images does
 
@@ -265,7 +265,7 @@ def show_run(folder: Path) -> None:
 
 
 def read_event_lines(data: bytes, folder: Path) -> None:
-    settings, _, metrics = stored_run()
+    settings = stored_run()[0]
     (folder / SETTINGS).write_bytes(settings)
     (folder / EVENTS).write_bytes(data)
     show_run(folder)
@@ -315,10 +315,8 @@ def read_pickle(data: bytes, folder: Path) -> None:
         (folder / name).write_bytes(content)
     for name in names[1:]:
         (folder / name).write_bytes(data)
-        try:
+        with contextlib.suppress(DataError):
             find_release(folder, lambda what, done, total: None, small.release())
-        except DataError:
-            pass
         (folder / name).write_bytes(small.python()[name])
     read_pickled(data, "meta")
 

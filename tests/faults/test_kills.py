@@ -79,8 +79,9 @@ class Tally:
 
     def __call__(self, what: str, calls: int, numbers: Iterator[int]) -> Iterator[int]:
         done = 0
-        for done, number in enumerate(numbers, 1):
+        for number in numbers:
             yield number
+            done += 1
         self.note("torture", (f"kill -9: {what}", f"{done} of {calls}", 0))
 
 
