@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from ocssl._files.untrusted import regular
+
 
 @contextmanager
 def locked(path: Path, mode: str = "rb", waiting: Callable[[], None] | None = None) -> Iterator[IO[bytes]]:
@@ -19,7 +21,7 @@ def locked(path: Path, mode: str = "rb", waiting: Callable[[], None] | None = No
     from filelock import lock_descriptor  # takes 50 ms to import
 
     while True:
-        with open(path, mode) as file:
+        with open(path, mode, opener=regular) as file:
             if not lock_descriptor(file.fileno(), blocking=False):
                 if waiting is None:
                     raise BlockingIOError(errno.EWOULDBLOCK, "another process holds the lock", str(path))

@@ -166,7 +166,7 @@ def apply_update(update: Update, folder: Path, keep: int) -> None:
     _require_safe(update.files | {EVENTS: update.events})
     if update.events:
         path = folder / EVENTS
-        with open(path, "r+b" if path.exists() else "w+b") as file:
+        with open(path, "r+b" if path.exists() else "w+b", opener=regular) as file:
             size = file.seek(0, 2)
             if size < update.offset:
                 raise RunFolderError(f"{path} is shorter than what was received for it; another program changed it.")
