@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
+SYNONYMS = {"gpu": "cuda", "metal": "mps"}  # what people say for a name that differs
+
+
 class OcsslError(Exception):
     """The base of all errors that the command line shows without a traceback (exit code 2); its text is printable."""
 
@@ -48,10 +51,28 @@ def printable(name: Path | str | bytes) -> str:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to a misspelled one, if any comes close."""
     candidates = list(known)
-    found = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.5)
+    if (meant := SYNONYMS.get(name.lower())) in candidates:
+        return meant
+    found = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
     if found:
         return found[0]
     return next((c for c in candidates if name and c.startswith(name.lower())), None)
+
+
+def install(extra: str) -> str:
+    """The command that installs the packages of an extra, however ocssl itself was installed.
+
+    >>> install("no such extra")
+    "pip install 'ocssl[no such extra]'"
+    """
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        wanted = [line.partition(";") for line in requires("ocssl") or ()]
+    except PackageNotFoundError:
+        wanted = []
+    named = [name.strip() for name, _, when in wanted if f"extra == '{extra}'" in when.replace('"', "'")]
+    return "pip install " + " ".join(f"'{name}'" for name in named or [f"ocssl[{extra}]"])
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:

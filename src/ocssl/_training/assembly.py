@@ -78,15 +78,16 @@ def require_known(settings: LearnerSettings) -> None:
 
 
 def usable_device(name: str | torch.device) -> torch.device:
-    """The device of that name, if this machine has it."""
+    """The device of that name, if this machine has it; auto: a CUDA GPU, else Apple's (mps), else the processor."""
+    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available, "cpu": lambda: True}
     try:
-        device = torch.device(name)
+        device = torch.device(next(kind for kind, found in there.items() if found()) if name == "auto" else name)
     except RuntimeError:
-        raise SettingError(f"unknown device {name!r}: cpu and cuda are known.") from None
-    if device.type not in ("cpu", "cuda"):
-        raise SettingError(f"device {device.type} is not supported: use cpu or cuda.")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise SettingError("device cuda is not available: this PyTorch finds no GPU; use cpu.")
+        raise unknown("device", str(name), [*there, "auto"]) from None
+    if device.type not in there:
+        raise SettingError(f"device {device.type} is not supported: use cpu, cuda or mps.")
+    if not there[device.type]():
+        raise SettingError(f"device {device.type} is not available: this PyTorch finds no GPU of that kind; use cpu.")
     return device
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import cyclopts
 from cyclopts import App, CycloptsError
@@ -110,4 +110,35 @@ def _one_sentence(error: CycloptsError) -> str:
         close = nearest(word, [name for name in app if not name.startswith("-")])
         hint = f"did you mean {close!r}?" if close else "see: ocssl --help"
         return f"unknown command {word!r}: {hint}"
+    choices = get_args(error.target_type) if isinstance(error, cyclopts.CoercionError) and error.target_type else ()
+    if isinstance(error, cyclopts.CoercionError) and error.token and choices:
+        name = error.token.keyword or (error.argument.name.lstrip("-").upper() if error.argument else "the value")
+        close = nearest(error.token.value, map(str, choices))
+        hint = f"did you mean {close!r}? " if close else ""
+        return f"{name} is {error.token.value!r}: {hint}Known: {', '.join(map(str, choices))}."
     return " ".join(str(error).split())
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
+    """Print the script that completes commands and options in a shell.
+
+    Example: ocssl completion bash > ~/.local/share/bash-completion/completions/ocssl
+
+    Parameters
+    ----------
+    shell
+        bash, zsh or fish.
+    """
+    sys.stdout.write(app.generate_completion(shell=shell))
+    return 0
+
+
+def print_json(found: object) -> int:
+    """Print a result for programs; what was not measured is null."""
+    import json
+
+    from ocssl.runs.events import nan_to_none
+
+    sys.stdout.write(f"{json.dumps(nan_to_none(found), indent=1)}\n")
+    return 0

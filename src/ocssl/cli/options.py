@@ -10,7 +10,10 @@ from cyclopts import Parameter, Token
 
 
 def _whole_number(type_: type, tokens: Sequence[Token]) -> int:
-    return int(tokens[0].value)  # 1.5 is an error, not 2
+    try:
+        return int(tokens[0].value)  # 1.5 is an error, not 2
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} is not a whole number.") from None
 
 
 Count = Annotated[int, Parameter(converter=_whole_number)]
@@ -46,7 +49,11 @@ Track = Annotated[
     list[Literal["tensorboard", "wandb"]] | None,
     Parameter(negative=(), help="Also write the numbers to tensorboard or wandb; may be given twice."),
 ]
-Device = Annotated[Literal["cpu", "cuda"], Parameter(help="Device to compute on.")]
+Device = Annotated[
+    Literal["cpu", "cuda", "mps", "auto"],
+    Parameter(help="Device to compute on; auto: a CUDA GPU, else Apple's (mps, untested), else the processor."),
+]
+Json = Annotated[bool, Parameter(negative=(), help="Print the result as JSON, and nothing else.")]
 Ray = Annotated[
     str | None,
     Parameter(

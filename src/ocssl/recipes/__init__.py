@@ -45,6 +45,10 @@ def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) ->
     else:
         known, kind = _names("benchmarks"), benchmark.partition(":")[0]
         if kind not in known:
+            if "/" in benchmark or benchmark.startswith((".", "~")):  # meant as a path
+                hint = f"say folder:{benchmark}" if Path(benchmark).expanduser().exists() else "check the path"
+                there = "is no benchmark" if hint.startswith("say") else "does not exist"
+                raise SettingError(f"{benchmark} {there}: {hint}, or see: ocssl list benchmarks")
             raise unknown("benchmark", kind, known)
         table = _read("benchmarks", kind)
         special = table.pop("methods", {}).get(method, {})
