@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-
 SYNONYMS = {"gpu": "cuda", "metal": "mps"}  # what people say for a name that differs
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import app, complain, console
-from ocssl.cli.options import Cache, Count, Device, Ray, Switch, Threads
-from ocssl.cli.run import exit_code, require_exists
+from ocssl.cli.app import app, complain, console, print_json
+from ocssl.cli.options import Cache, Count, Device, Json, Ray, Switch, Threads
+from ocssl.cli.run import chosen_device, exit_code, require_exists
 from ocssl.errors import SettingError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def reproduce(
     ray: Ray = None,
     dry_run: Switch = False,
     machine: str | None = None,
+    json: Json = False,
 ) -> int:
     """Reproduce tables and figures of the paper, our numbers beside those of the paper.
 
@@ -72,7 +73,7 @@ def reproduce(
     rows = only or []
     plans, size = chosen(what, rows, seed or []), read_scale(scale, benchmark)
     workers, threads = checked_int("--workers", workers, 0, 4096), checked_int("--threads", threads, 1, 1024)
-    screen = console()
+    device, screen = chosen_device(device), console(silent=json)
     if dry_run:
         from ocssl.cost import calibrate, gpu
         from ocssl.results.paper.paper_tables import cost_of, cost_table
@@ -85,12 +86,15 @@ def reproduce(
             costs = cost_of(plans, size, rates, bars.report, rows)
         if costs:
             cost_table(costs, size, rates).show(screen)
+            if json:
+                print_json(cost_table(costs, size, rates).records())
         else:
             screen.print("nothing to run: it is made from the recipes of the package.")
         return 0
     if machine:
         raise SettingError("--machine is for --dry-run: runs are made on this machine.")
 
+    from ocssl._core.table import Table
     from ocssl.launch.process_pool import runner
     from ocssl.results.paper.reproduce import reproduce as make
     from ocssl.results.paper.run_store import RunStore
@@ -102,9 +106,12 @@ def reproduce(
     if ray is None:  # else they lie on the cluster's nodes
         require_exists(found.path for found in reading.values() if found.path)
     with runner(ray, threads, device) as run_all, stop_on_signals() as stop:
-        failures = make(plans, size, RunStore(place, reading, device, run_all), screen, stop, workers, rows)
+        store, shown = RunStore(place, reading, device, run_all), list[Table]()
+        failures = make(plans, size, store, screen, stop, workers, rows, shown)
     for name, reason in failures.items():
         complain(f"{name}: {reason}")
+    if json:
+        print_json({table.title: table.records() for table in shown})
     return exit_code(screen, stop, failures)
 
 

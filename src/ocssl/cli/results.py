@@ -1,4 +1,4 @@
-"""Commands that read finished or running runs: `ocssl evaluate`, `diagnose`, `report`, `list`."""
+"""Commands that read finished or running runs: `ocssl evaluate`, `diagnose`, `report`, `compare`, `list`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import app, console
-from ocssl.cli.options import COMPAT, Checkpoint, Compat, Count, Device, Moved, Parts, Processes, RunFolder, Switch
+from ocssl.cli.app import app, console, print_json
+from ocssl.cli.options import (
+    COMPAT,
+    Checkpoint,
+    Compat,
+    Count,
+    Device,
+    Json,
+    Moved,
+    Parts,
+    Processes,
+    RunFolder,
+    Switch,
+)
 
 if TYPE_CHECKING:
     from ocssl._core.table import Table
@@ -42,22 +54,29 @@ class Inspecting:
     device: Device = "cpu"
     output: Annotated[Path | None, Parameter(name=["--output", "-o"], help="A JSON file for all numbers.")] = None
     quiet: Annotated[bool, Parameter(negative=(), help="Print no progress.")] = False
+    json: Json = False
 
     def of(self, folder: Path) -> Inspection:
+        from ocssl.cli.run import chosen_device
         from ocssl.results.evaluate_runs import Inspection
         from ocssl.runs.progress import Bars
 
-        bars = Bars(console(), self.quiet)
-        return Inspection(folder, bars, self.checkpoint, self.data, self.workers, self.device, self.parts)
+        bars = Bars(console(), self.quiet or self.json)
+        return Inspection(
+            folder, bars, self.checkpoint, self.data, self.workers, chosen_device(self.device), self.parts
+        )
 
     def show(self, found: dict[str, Any], table: Table) -> int:
         """Print a table, and write all numbers to a file if one is named."""
         from ocssl.results.evaluate_runs import write_json
 
-        console().print(table)
+        screen = console(silent=self.json)
+        table.show(screen)
+        if self.json:
+            print_json(found)
         if self.output:
             write_json(found, self.output)
-            console().print(f"all numbers: {self.output}", soft_wrap=True)
+            screen.print(f"all numbers: {self.output}", soft_wrap=True)
         return 0
 
 
@@ -164,8 +183,41 @@ def report(
     return 0
 
 
+@app.command
+def compare(folders: list[Path], /, *, json: Json = False, parts: Parts = None) -> int:
+    """Compare methods by the runs that share a seed: mean difference, 95 % interval, and whether it is better.
+
+    Each method is compared with SOLAR, or with the best if SOLAR is not there. Fewer than three shared seeds are too
+    few to tell.
+
+    Example: ocssl compare runs/solar-synthetic-seed0 runs/er-fifo-synthetic-seed0
+
+    Parameters
+    ----------
+    folders
+        Run folders, or folders that contain run folders.
+    """
+    from ocssl._core.registry import load_parts
+    from ocssl.results import tables
+    from ocssl.results.compare import compare as differences
+    from ocssl.results.run_groups import find_runs
+    from ocssl.results.summary import summary
+
+    load_parts(parts)
+    runs = find_runs(folders)
+    found = differences(runs)
+    if json:
+        return print_json(tables.comparison_json(found))
+    screen = console()
+    for sentence in summary(runs):
+        screen.print(sentence)
+    if found:
+        tables.comparison(found, runs).show(screen)
+    return 0
+
+
 @app.command(name="list")
-def list_(kind: Kind, /) -> int:
+def list_(kind: Kind, /, *, json: Json = False) -> int:
     """The names that settings and commands understand, with a line on each.
 
     Methods and benchmarks override the defaults of settings that are listed; run.toml records the values of a run.
@@ -179,6 +231,8 @@ def list_(kind: Kind, /) -> int:
     """
     from ocssl.cli.listing import names
 
+    if json:
+        return print_json(names(kind))
     screen = console()
     for title, table in names(kind).items():
         if title:

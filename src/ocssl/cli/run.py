@@ -158,6 +158,15 @@ def demo(*, out: Path = Path("ocssl-demo"), seed: Seed = 0) -> int:
 # ---- from the command line to a run folder, and through the run -----------------------------------------------------
 
 
+def chosen_device(name: str) -> str:
+    """The device that auto stands for on this machine; any other name as it is."""
+    if name != "auto":
+        return name
+    from ocssl._training.assembly import usable_device
+
+    return str(usable_device(name))
+
+
 @dataclass(frozen=True)
 class Job:
     """How a command runs."""
@@ -183,6 +192,7 @@ def job(device: str, quiet: bool, parts: Path | None = None, track: Sequence[str
     from ocssl._distributed.ranks import joined
     from ocssl.runs.tracking import require_libraries
 
+    device = chosen_device(device)
     with joined(device) as ranks:
         try:
             load_parts(parts)

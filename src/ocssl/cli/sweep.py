@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ocssl.cli.app import app, console
-from ocssl.cli.options import Count, Data, Device, Parts, Quiet, Ray, Switch, Threads, Track
-from ocssl.cli.run import data_path, exit_code, option_words, require_exists, with_digest
+from ocssl.cli.app import app, console, print_json
+from ocssl.cli.options import Count, Data, Device, Json, Parts, Quiet, Ray, Switch, Threads, Track
+from ocssl.cli.run import chosen_device, data_path, exit_code, option_words, require_exists, with_digest
 from ocssl.errors import SettingError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def sweep(
     track: Track = None,
     dry_run: Switch = False,
     quiet: Quiet = False,
+    json: Json = False,
 ) -> int:
     """Run methods, benchmarks, seeds and a grid of settings side by side; the same command again continues.
 
@@ -73,7 +74,7 @@ def sweep(
     require_libraries(track or ())
     folder = out or Path(wanted.out or f"runs/{spec.stem}")
     runs = [replace(run, settings=with_digest(run.settings)) for run in plan(wanted)]
-    screen = console()
+    device, screen = chosen_device(device), console(silent=json)
     if dry_run:
         _list(runs, folder, screen)
         return 0
@@ -91,6 +92,8 @@ def sweep(
     screen.print(f"{len(metrics)} of {len(runs)} runs are finished; all numbers: {place}", soft_wrap=True)
     if metrics and not stop:
         screen.print(f"report: ocssl report {folder} -o report.html", soft_wrap=True)
+    if json:
+        print_json({"runs": metrics, "failures": failures, "table": table(runs, metrics).records(), "csv": str(place)})
     return exit_code(screen, stop, failures)
 
 

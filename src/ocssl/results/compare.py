@@ -16,7 +16,9 @@ from ocssl.results.run_groups import ACCURACIES, by_series, comparable, known
 CONFIDENCE = 0.95
 LEAST_SPREAD = 1e-9  # points; below it, gaps differ by rounding only
 REFERENCE = "solar"
-BETTER, WORSE, OPEN = "better", "worse", "not told apart"
+BETTER, WORSE, OPEN = "better", "worse", "no clear difference"
+LEAST_PAIRS = 3  # seeds that both need before one of them is called better
+TOO_FEW = "too few seeds to tell"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Difference:
 
     @property
     def verdict(self) -> str:
+        if self.pairs < LEAST_PAIRS:
+            return TOO_FEW
         if not self.half or abs(self.mean) <= self.half:
             return OPEN
         return BETTER if self.mean > 0 else WORSE
@@ -46,7 +50,7 @@ class Difference:
         """Why there is no interval; empty where there is one."""
         if self.half is not None:
             return ""
-        return "one pair: no interval" if self.pairs == 1 else f"{self.pairs} equal gaps: no interval"
+        return TOO_FEW if self.pairs < LEAST_PAIRS else f"{self.pairs} equal gaps: no interval"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from ocssl._core.table import mean_cell
-from ocssl.results.compare import OPEN, Difference, against, ranking
+from ocssl.results.compare import LEAST_PAIRS, OPEN, Difference, against, ranking
 from ocssl.results.latent_decay import LEAST, Decay, find_decay, median_phase
 from ocssl.results.read import Evaluation, Run
 from ocssl.results.run_groups import by_series, circumstances, comparable, known, shared_seeds
@@ -96,15 +96,16 @@ def sureness(found: Difference | None, best: str) -> str:
     """How sure it is that the best method is better than the next."""
     if found is None:
         return "No seed is shared by all, so small differences may be chance."
-    if found.pairs == 1:
-        return "With one shared seed there is no interval: small differences may be chance."
+    if found.pairs < LEAST_PAIRS:
+        shared = "1 shared seed" if found.pairs == 1 else f"{found.pairs} shared seeds"
+        return f"There are too few seeds to tell which is better: {shared}, and {LEAST_PAIRS} are needed."
     if found.half is None:
         return (
             f"Over {found.pairs} paired seeds the gap in average accuracy is {found.mean:+.1f} points each time: equal "
             "gaps show no spread, so there is no interval and nothing is decided."
         )
     gap = f"the gap in average accuracy is {found.low:+.1f} to {found.high:+.1f} points (95 %)"
-    end = f"the two are {OPEN}" if found.verdict == OPEN else f"{best} is {found.verdict}"
+    end = f"there is {OPEN}" if found.verdict == OPEN else f"{best} is {found.verdict}"
     return f"Over {found.pairs} paired seeds {gap}: {end}."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 from ocssl._core.measures import MEASURES
 from ocssl._core.table import MISSING, Row, Table, mean_and_deviation, mean_cell, number_cell
@@ -56,6 +57,18 @@ def _interval(found: Difference | None) -> tuple[str, str]:
     if found.half is None:
         return f"{found.mean:+.2f}", found.lack
     return f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]", found.verdict
+
+
+def comparison_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """The comparison for programs, as numbers: one entry a method and measure."""
+    found = []
+    for c in comparisons:
+        for measure, d in zip(ACCURACIES, (c.final, c.average), strict=True):
+            entry = {"method": c.series, "against": c.reference, "benchmark": c.run.benchmark, "measure": measure}
+            ends = {"low": d.low, "high": d.high} if d and d.half is not None else {"low": None, "high": None}
+            numbers = {"pairs": d.pairs if d else 0, "difference": d.mean if d else None, **ends}
+            found.append({**entry, **numbers, "verdict": (d.lack or d.verdict) if d else "no shared seed"})
+    return found
 
 
 def each_run(runs: Sequence[Run]) -> Table:

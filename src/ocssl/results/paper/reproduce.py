@@ -37,10 +37,11 @@ def reproduce(
     stop: Stop,
     workers: int = 0,
     only: Sequence[str] = (),
+    shown: list[Table] | None = None,
 ) -> dict[str, str]:
     """Run plans, of all rows or of some, and show what is there; returns what failed.
 
-    After a stop the same call continues.
+    After a stop the same call continues. The tables are added to `shown` if it is given.
     """
     wanted = [(plan, runs_of(plan, scale)) for plan in plans]
     store.make()
@@ -57,7 +58,7 @@ def reproduce(
         if not groups and runs:
             continue
         try:
-            _show(plan, scale, groups, diagnoses, console)
+            _show(plan, scale, groups, diagnoses, console, [] if shown is None else shown)
         except Stopped:
             break
         except OcsslError as error:
@@ -65,18 +66,22 @@ def reproduce(
     return failures
 
 
-def _show(plan: Plan, scale: Scale, groups: Sequence[Group], diagnoses: Diagnoses, console: Console) -> None:
+def _show(
+    plan: Plan, scale: Scale, groups: Sequence[Group], diagnoses: Diagnoses, console: Console, shown: list[Table]
+) -> None:
     title, written = title_of(plan, scale), list[Path]()
     for number, show in enumerate(plan.show, 1):
         path = diagnoses.store.out / (plan.name if len(plan.show) == 1 else f"{plan.name}-{number}")
         files: dict[str, bytes] = {}
         if show["kind"] in ("table", "time", "rules"):
             table = _table(plan, scale, groups, show)
+            shown.append(table)
             table.show(console)
             files = {"md": table.markdown().encode(), "tex": table.latex().encode(), "csv": table.csv().encode()}
         elif panels := panels_of(show, groups, diagnoses):
             for panel in panels:
-                table_of(panel, title, scale.note).show(console)
+                shown.append(table_of(panel, title, scale.note))
+                shown[-1].show(console)
             files = print_chart(Chart("", f"{title}. {scale.note}" if scale.benchmark else title, "", panels))
             files = {"png": files["png"], "pdf": files["pdf"], "csv": points_csv(panels, scale.label).encode()}
         for suffix, content in files.items():
