@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -79,7 +79,11 @@ def require_known(settings: LearnerSettings) -> None:
 
 def usable_device(name: str | torch.device) -> torch.device:
     """The device of that name, if this machine has it; auto: a CUDA GPU, else Apple's (mps), else the processor."""
-    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available, "cpu": lambda: True}
+    there: dict[str, Callable[[], bool]] = {
+        "cuda": torch.cuda.is_available,
+        "mps": torch.backends.mps.is_available,
+        "cpu": lambda: True,
+    }
     try:
         device = torch.device(next(kind for kind, found in there.items() if found()) if name == "auto" else name)
     except RuntimeError:

@@ -73,7 +73,7 @@ def reproduce(
     rows = only or []
     plans, size = chosen(what, rows, seed or []), read_scale(scale, benchmark)
     workers, threads = checked_int("--workers", workers, 0, 4096), checked_int("--threads", threads, 1, 1024)
-    device, screen = chosen_device(device), console(silent=json)
+    on_device, screen = chosen_device(device), console(silent=json)
     if dry_run:
         from ocssl.cost import calibrate, gpu
         from ocssl.results.paper.paper_tables import cost_of, cost_table
@@ -105,8 +105,8 @@ def reproduce(
     reading = _reading(sorted(wanted), data or [], cache)
     if ray is None:  # else they lie on the cluster's nodes
         require_exists(found.path for found in reading.values() if found.path)
-    with runner(ray, threads, device) as run_all, stop_on_signals() as stop:
-        store, shown = RunStore(place, reading, device, run_all), list[Table]()
+    with runner(ray, threads, on_device) as run_all, stop_on_signals() as stop:
+        store, shown = RunStore(place, reading, on_device, run_all), list[Table]()
         failures = make(plans, size, store, screen, stop, workers, rows, shown)
     for name, reason in failures.items():
         complain(f"{name}: {reason}")

@@ -74,12 +74,12 @@ def sweep(
     require_libraries(track or ())
     folder = out or Path(wanted.out or f"runs/{spec.stem}")
     runs = [replace(run, settings=with_digest(run.settings)) for run in plan(wanted)]
-    device, screen = chosen_device(device), console(silent=json)
+    chosen, screen = chosen_device(device), console(silent=json)
     if dry_run:
         _list(runs, folder, screen)
         return 0
     options = option_words(track, parts=parts.absolute() if parts else None)
-    with runner(ray, threads, device) as run_all, stop_on_signals() as stop, Bars(screen, quiet) as bars:
+    with runner(ray, threads, chosen) as run_all, stop_on_signals() as stop, Bars(screen, quiet) as bars:
         folders = prepare(folder, runs)
         failures = run_all(folders, bars, stop, workers=workers, options=options)
     metrics = results(folders)
