@@ -68,7 +68,11 @@ def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
         (["run", "solar", "synthetic", "--out", "/proc/x/y"], "cannot write to /proc/x/y"),
         (["run", "solar", "synthetic", "--set", "memory.capacity"], "not of the form key=value"),
         (["run", "solar", "synthetic", "--seed", "-1"], "seed"),
-        (["run", "solar", "synthetic", "--seed", "x"], "seed"),
+        (["run", "solar", "synthetic", "--seed", "x"], "'x' is not a whole number"),
+        (["run", "solar", "synthetic", "--device", "gpu"], "did you mean 'cuda'?"),
+        (["run", "solar", "synthetic", "--set", "objective.name=zzz"], "known: barlow-twins"),
+        (["run", "solar", "nowhere/photos"], "nowhere/photos does not exist"),
+        (["run", "solar", "synthetic", "--parts", "nowhere.py"], "there is no file nowhere.py"),
         (["run", "solar", "synthetic", "--seed", "1.5"], "seed"),
         (["run", "solar", "synthetic", "--out", "x" * 300], "too long"),
         (["run", "solar", "synthetic", "--sed", "1"], "--sed"),
@@ -135,17 +139,19 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
         if not name.startswith("-")
     }
     assert flags == {
-        "bench": _flags("compare output quick threads"),
+        "bench": _flags("compare json output quick threads"),
+        "compare": _flags("json parts"),
+        "completion": [],
         "demo": ["--out", "--seed"],
-        "diagnose": _flags("checkpoint data device on output parts quiet samples times views workers"),
-        "evaluate": _flags("checkpoint data device output parts per-task probe probe-compat quiet workers"),
-        "list": [],
+        "diagnose": _flags("checkpoint data device json on output parts quiet samples times views workers"),
+        "evaluate": _flags("checkpoint data device json output parts per-task probe probe-compat quiet workers"),
+        "list": ["--json"],
         "pretrain": _flags("bad-images batch cache data device epochs out quiet seed set"),
         "report": _flags("figures output parts tables"),
-        "reproduce": _flags("benchmark cache data device dry-run machine only out ray scale seed threads workers"),
+        "reproduce": _flags("benchmark cache data device dry-run json machine only out ray scale seed threads workers"),
         "resume": _flags("data device parts quiet track"),
         "run": _flags("bad-images cache data device init out parts probe-compat quiet seed set track workers"),
-        "sweep": _flags("data device dry-run out parts quiet ray threads track workers"),
+        "sweep": _flags("data device dry-run json out parts quiet ray threads track workers"),
     }
 
 
@@ -203,7 +209,7 @@ def test_an_own_recipe_is_a_method(capsys: pytest.CaptureFixture[str], tmp_path:
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("missing.py", None, "not a Python file"),
+        ("missing.py", None, "there is no file"),
         ("notes.txt", "x = 1", "not a Python file"),
         ("broken.py", "x = (", "SyntaxError"),
         ("failing.py", "import nothing_of_this_name", "ModuleNotFoundError"),

@@ -199,5 +199,5 @@ def test_what_is_missing_or_wrong_is_told_before_anything_is_made(monkeypatch: p
     with pytest.raises(SettingError, match="twice"):
         require_libraries(["wandb", "wandb"])
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(SettingError, match=r"pip install 'ocssl\[track\]'"):
+    with pytest.raises(SettingError, match=r"pip install '(tensorboard|ocssl\[track\])"):
         require_libraries(["tensorboard"])
