@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL.Image import Image
 from torch import Tensor, nn
 
 from ocssl import recipes
@@ -24,6 +26,8 @@ from ocssl._training.batch import Join, as_ids, as_images
 from ocssl._training.guard import Guard
 from ocssl._training.restorable import check_facts, check_state, check_values
 from ocssl._training.rule_context import LearnerContext
+from ocssl.data.decode.decoder import Fit
+from ocssl.data.decode.pixels import pixels_of
 from ocssl.errors import CheckpointError, NonFiniteLoss, SettingError
 from ocssl.objectives import Output
 from ocssl.objectives.sample_statistics import Info, MeasureSamples, SampleStatistics, summarise_steps
@@ -58,12 +62,14 @@ class Learner:
         encoder: nn.Module | None = None,
         device: Device = "cpu",
         ranks: Ranks = ALONE,
+        fit: Fit = "squash",
     ) -> None:
         if not isinstance(settings, LearnerSettings):
             settings = validate(LearnerSettings, recipes.resolve(method, None, {} if settings is None else settings))
         image_size = checked_int("image_size", image_size, 4, 1024)
         seed = checked_int("seed", seed, 0, 2**63 - 1)
         self.method, self.image_size, self.seed, self.settings = method, image_size, seed, settings
+        self.fit = fit  # how PIL images and files become square: squash or crop
         self.device = usable_device(device)
         self.ranks = ranks  # the processes that train this learner together
         self.lock = Lock()
@@ -96,7 +102,7 @@ class Learner:
         Of several ranks each is given the whole minibatch, and takes its rows.
         After a NonFiniteLoss the weights are those before the refused step; load the last save to continue.
         """
-        images = as_images(images, self.image_size)
+        images = self._images(images)
         ids = as_ids(ids, len(images), self.seen)
         size = self.settings.schedule.batch
         history: list[dict[str, Tensor]] = []
@@ -150,6 +156,13 @@ class Learner:
         """How many samples to draw beside `fresh` stream rows: this rank's share of what all ranks draw."""
         ranks = self.ranks
         return ranks.share(self.join.wanted(ranks.total(fresh), ranks.total(len(self.memory))))
+
+    def _images(self, given: Any) -> Tensor:
+        """uint8 [b, 3, size, size]: arrays of that size as they are, PIL images and files resized."""
+        listed = isinstance(given, list | tuple) and all(isinstance(x, str | PathLike | Image) for x in given)
+        if isinstance(given, list | tuple) and listed:
+            return torch.from_numpy(pixels_of(given, self.image_size, self.fit))
+        return as_images(given, self.image_size)
 
     def _see(self, images: Tensor) -> Tensor:
         return self.views(images, self._view_generator, self.objective.views)
@@ -210,8 +223,10 @@ class Learner:
     @torch.no_grad()
     def transform(self, images: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Features of images, float32 [n, d]: the encoder in eval mode. The learner stays as it is."""
-        images = as_images(images, self.image_size)
+        images = self._images(images)
         encoder = self.encoder
+        if not len(images):
+            return np.empty((0, self.objective.dimension), np.float32)
         with evaluating(encoder):
             blocks = [encoder(self.views.plain(block.to(self.device))).float().cpu() for block in images.split(BLOCK)]
         features: np.ndarray[Any, np.dtype[np.float32]] = torch.cat(blocks).numpy()
@@ -252,8 +267,8 @@ class Learner:
     def load(
         cls, folder: str | Path, *, encoder: nn.Module | None = None, device: Device = "cpu", ranks: Ranks = ALONE
     ) -> Learner:
-        """The learner that `save` wrote. A custom encoder must be passed again, for its code."""
-        tensors, facts = checkpoint.read(folder, partial(check_state, encoder=encoder))
+        """The learner that `save` wrote, or the last checkpoint of a run. A custom encoder must be passed again."""
+        tensors, facts = checkpoint.read(checkpoint.newest(folder), partial(check_state, encoder=encoder))
         return cls.restore(tensors, facts, encoder=encoder, device=device, ranks=ranks)
 
     def facts(self) -> dict[str, Any]:
@@ -264,6 +279,7 @@ class Learner:
             "seed": self.seed,
             "settings": self.settings.model_dump(mode="json"),
             "own_encoder": self.own_encoder,
+            "fit": self.fit,
             "steps": self.steps,
             "seen": self.seen,
             "lr": self.lr,
@@ -301,6 +317,7 @@ class Learner:
                 raise CheckpointError(other_ranks("this learner", settings.compute.ranks, ranks.size))
             given = {name: facts[name] for name in ("method", "image_size", "seed")}
             learner = cls(**given, settings=settings, encoder=encoder, device=device, ranks=ranks)
+            learner.fit = "crop" if facts.get("fit") == "crop" else "squash"
             learner.steps, learner.seen = facts["steps"], facts["seen"]
             learner.lr = facts.get("lr", settings.optimizer.lr)
             learner._load_tensors(tensors)

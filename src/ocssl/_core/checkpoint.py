@@ -100,6 +100,15 @@ def read(folder: str | Path, check: Check | None = None) -> State:
     return state
 
 
+def newest(folder: str | Path) -> Path:
+    """The folder itself, or the last complete checkpoint below it if it is a run folder."""
+    folder = Path(folder)
+    if (folder / MANIFEST).exists():
+        return folder
+    below = [path.parent for path in folder.glob(f"checkpoints/*/{MANIFEST}") if path.parent.name.isdecimal()]
+    return max(below, key=lambda path: int(path.name), default=folder)
+
+
 def read_shapes(file: IO[bytes]) -> dict[str, tuple[int, ...]]:
     """The shapes of the tensors in a file, from its first bytes; a ValueError if its size is not what they need."""
     size = os.fstat(file.fileno()).st_size

@@ -111,7 +111,9 @@ def make_stream(benchmark: Benchmark, settings: RunSettings) -> ExperienceStream
 def new_learner(settings: RunSettings, device: str, ranks: Ranks) -> Learner:
     """The learner of a run at its beginning."""
     size, seed, own = settings.stream.image_size, settings.seed, settings.learner()
-    learner = Learner(settings.method, image_size=size, seed=seed, settings=own, device=device, ranks=ranks)
+    learner = Learner(
+        settings.method, image_size=size, seed=seed, settings=own, device=device, ranks=ranks, fit=settings.stream.fit
+    )
     start_from(learner, settings.init)
     return learner
 

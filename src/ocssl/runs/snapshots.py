@@ -7,6 +7,7 @@ encode, to measure and to show, not to resume. Checkpoints are inspected in the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +86,31 @@ def select_states(folder: Path, wanted: str) -> dict[int, Path]:
 
 def load_snapshot(path: Path, device: str = "cpu") -> Snapshot:
     """Read a snapshot or a checkpoint."""
+    learner, tensors = load_network(path, device)
+    memory = {name.removeprefix(COLUMN): t for name, t in tensors.items() if name.startswith(COLUMN)}
+    return Snapshot(int(path.name), learner, memory)
+
+
+def load_network(
+    path: Path, device: str = "cpu", encoder: nn.Module | None = None
+) -> tuple[Learner, dict[str, Tensor]]:
+    """A learner with the network of a snapshot, checkpoint or saved learner, to encode with, and all tensors of it."""
     place = usable_device(device)  # or the checkpoint would be blamed
-    tensors, facts = checkpoint.read(path, check_state)
+    tensors, facts = checkpoint.read(path, partial(check_state, encoder=encoder))
     check_values(tensors)
+    if facts["own_encoder"] and encoder is None:
+        raise CheckpointError(f"{path} has a custom encoder: pass encoder= to load it.")
     try:
         alone = {**facts["settings"].get("compute", {}), "ranks": 1}  # it is not resumed
         settings = validate(LearnerSettings, {**facts["settings"], "compute": alone})
         learner = Learner(
-            facts["method"], image_size=facts["image_size"], seed=facts["seed"], settings=settings, device=place
+            facts["method"],
+            image_size=facts["image_size"],
+            seed=facts["seed"],
+            settings=settings,
+            encoder=encoder,
+            device=place,
+            fit=facts.get("fit", "squash"),
         )
         network = {name.removeprefix(NETWORK): t for name, t in tensors.items() if name.startswith(NETWORK)}
         learner.network.load_state_dict(network)
@@ -101,8 +119,7 @@ def load_snapshot(path: Path, device: str = "cpu") -> Snapshot:
         raise
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not fit this version: {error}.") from None
-    memory = {name.removeprefix(COLUMN): t for name, t in tensors.items() if name.startswith(COLUMN)}
-    return Snapshot(int(path.name), learner, memory)
+    return learner, tensors
 
 
 def memory_summary(memory: Memory, benchmark: Benchmark, images: int) -> dict[str, Any]:

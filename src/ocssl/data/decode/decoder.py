@@ -88,6 +88,18 @@ def decode(data: bytes, size: int, fit: Fit) -> Images:
         raise BadImage(f"it cannot be decoded: {_one_line(error)}") from None
 
 
+def from_pil(image: Image.Image, size: int, fit: Fit) -> Images:
+    """An open image as if it had been decoded from a file; a lazily opened JPEG is read in full."""
+    try:
+        turn = _UPRIGHT.get(_orientation(image))
+        rgb = _rgb(image)
+        return _planes(resize(rgb if turn is None else rgb.transpose(turn), size, fit))
+    except BadImage:
+        raise
+    except Exception as error:  # Pillow raises whatever its parsers stumble over
+        raise BadImage(f"it cannot be decoded: {_one_line(error)}") from None
+
+
 def resize(image: Image.Image, size: int, fit: Fit) -> Image.Image:
     """An RGB image at size x size: bilinear with antialias, not touched where it has that size already."""
     width, height = image.size
