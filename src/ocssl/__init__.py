@@ -1,7 +1,7 @@
 """Online continual self-supervised learning: an encoder that learns from a changing stream seen once.
 
-The public API is `Learner`, `load_encoder` and the modules below: what they list in `__all__`, their registries and base classes. All
-other modules, and those with an underscore, serve the command line and may change.
+The public API is `Learner`, `load_encoder` and the modules below: what they list in `__all__`, their registries and
+base classes. All other modules, and those with an underscore, serve the command line and may change.
 """
 
 from typing import TYPE_CHECKING

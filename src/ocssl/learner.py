@@ -102,7 +102,7 @@ class Learner:
         Of several ranks each is given the whole minibatch, and takes its rows.
         After a NonFiniteLoss the weights are those before the refused step; load the last save to continue.
         """
-        images = self._images(images)
+        images = as_images(self._images(images), self.image_size)  # also refuses an empty list
         ids = as_ids(ids, len(images), self.seen)
         size = self.settings.schedule.batch
         history: list[dict[str, Tensor]] = []

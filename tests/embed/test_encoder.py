@@ -86,6 +86,13 @@ def test_an_empty_batch_gives_an_empty_result() -> None:
     assert learner.transform([]).shape == ocssl.load_encoder(learner)([]).shape == (0, learner.objective.dimension)
 
 
+def test_a_learner_learns_from_pil_images_and_refuses_an_empty_list() -> None:
+    learner = small_learner()
+    assert learner.partial_fit(odd_images()).seen == len(MODES)
+    with pytest.raises(DataError, match="empty batch"):
+        learner.partial_fit([])
+
+
 def test_wrong_images_are_refused_in_one_sentence(tmp_path: Path) -> None:
     encoder = ocssl.load_encoder(small_learner())
     (tmp_path / "torn.png").write_bytes(b"no image")
