@@ -44,6 +44,10 @@ class Keep:
     def note(self, store: Store, slots: Tensor) -> None:
         """These slots were written or refreshed: update the columns that it added."""
 
+    def settle(self, store: Store) -> None:
+        """The arriving samples are in their slots: update what it remembers of the memory as a whole, in columns that
+        it added and in tables of the store."""
+
 
 KEEPS: Registry[Keep] = Registry("keep rule", RULES)
 
