@@ -33,7 +33,7 @@ def fit(learner: ocssl.Learner, start: int, stop: int, batch: int = 5) -> list[A
 
 def test_every_method_of_the_contract_is_there() -> None:
     named = "solar er-reservoir er-fifo minred lars per scale cla-e cla-r finetune lump cmp mir gss cassle pfr sycon"
-    assert set(recipes.methods()) >= {*named.split(), "osiris-r", "osiris-d", "pocon"}
+    assert set(recipes.methods()) >= {*named.split(), "osiris-r", "osiris-d", "pocon", "climb", "storyboard"}
 
 
 def test_info_counts_steps_and_images(method: str) -> None:

@@ -188,10 +188,10 @@ class StreamSettings(BaseModel):
     )
     experiences: int = Field(0, ge=0, description="parts of the stream; 0: 20, or one per class if there are fewer")
     fraction: float = Field(1.0, gt=0, le=1, description="share of each class's training images to use: the first")
-    order: Literal["auto", "class", "domain", "taxonomy", "iid", "given"] = Field(
+    order: Literal["auto", "class", "irregular", "domain", "taxonomy", "iid", "given"] = Field(
         "auto",
         description="classes, domains or taxonomic groups one after another, all mixed, or as the images are given; "
-        "auto: class where there are labels, else given",
+        "irregular: classes in experiences of unequal size; auto: class where there are labels, else given",
     )
     sequence: list[str] = Field(default_factory=list, description="names of all classes or groups in their order")
     shuffle: bool = Field(False, description="classes or groups come in a random order that data_seed decides")

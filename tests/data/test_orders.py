@@ -46,6 +46,7 @@ def ids(benchmark: Benchmark, seed: int = 0, batch: int = 1) -> Tensor:
 
 ORDERS: list[dict[str, Any]] = [
     {"order": "class"},
+    {"order": "irregular"},
     {"order": "domain"},
     {"order": "taxonomy"},
     {"order": "iid"},

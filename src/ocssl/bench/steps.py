@@ -25,6 +25,8 @@ Pass = tuple[str, int, int]  # forward or both ways, views, rows
 EXTRA: dict[str, list[Pass]] = {
     "minred": [("forward", 2, STREAM)],  # newcomers as they are
     "cla-e": [("forward", 2, ROWS)],  # teacher
+    "climb": [("forward", 2, ROWS)],  # teacher
+    "storyboard": [("forward", 2, STREAM)],  # newcomers as they are
     "scale": [("forward", 1, ROWS)],  # snapshot
     "mir": [("both", 2, STREAM), ("forward", 2, 512), ("forward", 2, 512)],  # virtual step; candidates before and after
     "gss": [("both", 2, 110)],  # gradients of ten parts of ten and of the newcomers: at most a whole backward pass

@@ -13,7 +13,8 @@ from dataclasses import astuple, dataclass
 
 from ocssl.cost.layers import FLOAT, Layer, passes_of, shape_of
 from ocssl.data import BENCHMARKS
-from ocssl.data.benchmark import MOST_EXPERIENCES, Benchmark
+from ocssl.data.benchmark import BY_CLASS, MOST_EXPERIENCES, Benchmark, class_counts
+from ocssl.data.orders import equal_sizes
 from ocssl.data.sources.source import Counted, parse_name
 from ocssl.errors import SettingError
 from ocssl.evaluate.evaluation import IMAGES_ENCODED, IMAGES_VIEWED
@@ -102,17 +103,12 @@ def _parts(images: int, classes: int, stream: StreamSettings, groups: Sequence[i
     wanted = stream.experiences or min(MOST_EXPERIENCES, classes)
     if groups:
         parts = list(groups)
-    elif stream.order in ("auto", "class"):
-        parts = [round(images * group / classes) for group in _split(classes, wanted)]
+    elif stream.order in ("auto", *BY_CLASS):
+        parts = [round(images * group / classes) for group in class_counts(classes, wanted, stream.order, stream)]
     else:
-        parts = _split(images, wanted)
-    repeated = [each for time in zip(*(_split(part, stream.repeats) for part in parts), strict=True) for each in time]
-    return tuple(repeated[: stream.stop or None])
-
-
-def _split(whole: int, parts: int) -> list[int]:
-    """Sizes of parts as equal as they can be, the larger ones first."""
-    return [whole // parts + (number < whole % parts) for number in range(parts)]
+        parts = equal_sizes(images, wanted)
+    again = zip(*(equal_sizes(part, stream.repeats) for part in parts), strict=True)
+    return tuple([each for time in again for each in time][: stream.stop or None])
 
 
 # ---- work -----------------------------------------------------------------------------------------------------------

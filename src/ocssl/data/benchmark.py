@@ -25,6 +25,7 @@ from ocssl.errors import SettingError, unknown
 from ocssl.settings import DataSettings, StreamSettings
 
 MOST_EXPERIENCES = 20  # where the user sets none
+BY_CLASS = ("class", "irregular")  # orders that go from classes to classes
 TEST_IDS = 2**40  # test images are numbered from here, so that no number of training images reaches them
 
 
@@ -148,17 +149,28 @@ def _tasks(source: SourceImages, order: str, settings: StreamSettings) -> tuple[
         tasks = [task_of[torch.from_numpy(collection.groups[order])] for collection in collections]
         return tasks, [names[number] for number in sequence]
     if source.train.labels is None:
-        if order == "class":
-            raise SettingError("stream.order is class, but these images have no labels: try stream.order=given or iid.")
+        if order in BY_CLASS:
+            hint = "try stream.order=given or iid"
+            raise SettingError(f"stream.order is {order}, but these images have no labels: {hint}.")
         return [torch.zeros(len(collection), dtype=torch.int64) for collection in collections], []
     by_user = orders.arranged(source.classes, settings.sequence, shuffle)
     classes: Sequence[int] = by_user or source.class_order or range(len(source.classes))
     count = settings.experiences or min(MOST_EXPERIENCES, len(classes))
-    count = count if order == "class" else min(count, len(classes))
-    tasks = [orders.class_tasks(_labels(collection), classes, count) for collection in collections]
-    groups = torch.tensor(list(classes)).tensor_split(count)
+    count = count if order in BY_CLASS else min(count, len(classes))
+    sizes = class_counts(len(classes), count, order, settings)
+    tasks = [orders.class_tasks(_labels(collection), classes, sizes) for collection in collections]
+    groups = torch.tensor(list(classes)).split(sizes)
     names = [", ".join(source.classes[number] for number in group.tolist()) for group in groups]
-    return tasks, names if order == "class" else []
+    return tasks, names if order in BY_CLASS else []
+
+
+def class_counts(classes: int, experiences: int, order: str, settings: StreamSettings) -> list[int]:
+    """How many classes each experience has; those of an irregular stream are the same for every run seed."""
+    if experiences > classes:
+        raise SettingError(f"stream.experiences is {experiences}, but there are only {classes} classes.")
+    if order == "irregular":
+        return orders.irregular_sizes(classes, experiences, _generator(settings, "irregular"))
+    return orders.equal_sizes(classes, experiences)
 
 
 def _labels(collection: Collection) -> Tensor:
