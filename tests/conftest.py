@@ -56,7 +56,10 @@ def small_settings(method: str, **more: Any) -> dict[str, Any]:
     settings = {**SMALL, **SMALL_OF.get(method, {})}
     if recipes.resolve(method, None, {}).get("memory", {}).get("capacity") == 0:
         del settings["memory.capacity"]
-    return {**settings, **{key.replace("__", "."): value for key, value in more.items()}}
+    settings |= {key.replace("__", "."): value for key, value in more.items()}
+    if "width" not in ENCODERS.options(settings["encoder.name"]):
+        del settings["encoder.width"]
+    return settings
 
 
 @ENCODERS.add("tiny")
@@ -103,3 +106,17 @@ def one_thread() -> Iterator[None]:
 def method(request: pytest.FixtureRequest) -> str:
     """Every recipe that comes with the package."""
     return str(request.param)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The table at the end of `make torture`: what was tried, how often, and what it found."""
+    stats = terminalreporter.stats
+    reports = [report for kind in ("passed", "failed") for report in stats.get(kind, [])]
+    rows = {tuple(value) for report in reports for key, value in report.user_properties if key == "torture"}
+    if not rows or not os.environ.get("OCSSL_TORTURE"):
+        return
+    terminalreporter.section("torture")
+    for what, count, findings in [("what", "how many", "findings"), *sorted(rows)]:
+        terminalreporter.write_line(f"{what:<60} {count:>14} {findings:>9}")
+    failed = len(stats.get("failed", [])) + len(stats.get("error", []))
+    terminalreporter.write_line(f"{'tests that failed':<60} {'':>14} {failed:>9}")

@@ -15,6 +15,7 @@ TABLE: list[tuple[Registry[Any], str, dict[str, Any]]] = [
     (OBJECTIVES, "simclr", {"temperature": 0.5}),
     (OBJECTIVES, "byol", {"momentum": 0.99}),
     (OBJECTIVES, "moco", {"momentum": 0.999, "queue": 2000, "temperature": 0.07}),
+    (OBJECTIVES, "dino", {"momentum": 0.996, "center_momentum": 0.9, "temperature": 0.1, "teacher_temperature": 0.04}),
     (OBJECTIVES, "barlow-twins", {"off_diagonal": 5e-3}),
     (OBJECTIVES, "vicreg", {"invariance": 25, "variance": 25, "covariance": 1}),
     (OBJECTIVES, "emp-ssl", {"invariance": 200, "rate": 1, "eps": 0.2, "patches": 20}),

@@ -41,7 +41,7 @@ def test_every_command_still_has_its_options(
 def test_the_report_still_has_every_chart_and_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "report.html"
     printed(capsys, "report", str(KEPT_RUNS), "-o", str(page))
-    assert not set(FEATURES["report"]) - set(re.findall(r'id="([a-z-]+)"', page.read_text()))
+    assert not set(FEATURES["report"]) - set(re.findall(r'id="(?:chart-)?([a-z-]+)"', page.read_text()))
 
 
 def test_a_feature_that_is_gone_is_seen(capsys: pytest.CaptureFixture[str]) -> None:

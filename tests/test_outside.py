@@ -124,7 +124,7 @@ def test_a_run_trains_an_encoder_that_has_options_of_its_own(
     parts = ["--parts", str(written(tmp_path, ENCODER))]
     assert command(*words, *parts) == 0  # the benchmark's own width is no concern of an encoder without one
     table = tomllib.loads((tmp_path / "r" / "run.toml").read_text())
-    assert table["encoder"] == {"name": "patches", "patch": 4, "dimension": 10}
+    assert table["encoder"] == {"name": "patches", "freeze": 0, "batch_norm": "train", "patch": 4, "dimension": 10}
     saved = max((tmp_path / "r" / "checkpoints").iterdir())
     learner = ocssl.Learner.load(saved)
     assert learner.transform(random_images(3)).shape == (3, 10)

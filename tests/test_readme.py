@@ -1,8 +1,10 @@
-"""The README's Python runs as written."""
+"""The README's Python runs as written, and its numbers are those of the runs that are kept."""
 
 from __future__ import annotations
 
+import json
 import re
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -11,38 +13,80 @@ from PIL import Image
 
 import ocssl
 from conftest import ROOT
+from ocssl import recipes
+from ocssl.objectives import OBJECTIVES
 
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text()
 
 
-@pytest.mark.slow
-def test_the_api_example_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with four images and a torn one, where the code looks for it."""
     monkeypatch.chdir(tmp_path)
-    code = BLOCKS[0].replace("range(5)", "range(2)")
-    names: dict[str, object] = {}
-    exec(code, names)
-    assert isinstance(names["learner"], ocssl.Learner)
-    assert np.asarray(names["features"]).shape == (10, 128)
-    assert capsys.readouterr().out.strip()
-
-
-def test_the_example_with_own_images_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OCSSL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "photos" / "more").mkdir(parents=True)
     generator = np.random.default_rng(0)
     for number in range(4):
         pixels = generator.integers(0, 256, (90, 70, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "photos" / "more" / f"{number}.jpg")
     (tmp_path / "photos" / "more" / "torn.jpg").write_bytes(b"no image")
-    monkeypatch.setenv("OCSSL_CACHE", str(tmp_path / "cache"))
-    code = BLOCKS[1].replace('"encoder.width": 16', '"encoder.width": 2, "schedule.passes": 1')
-    exec(code, {})
+
+
+def python(text: str) -> str:
+    """The Python of a page that makes a learner, at a size that takes a moment."""
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if '"encoder.width": 16' in code)
+    return str(code).replace('"encoder.width": 16', '"encoder.width": 2, "schedule.passes": 1')
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("photos")
+def test_the_practitioners_lines_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    exec(python(README), names)
+    assert isinstance(names["learner"], ocssl.Learner)
+    assert np.asarray(names["vectors"]).shape == (4, 16)  # the README says 128, at eight times the width
+    assert np.array_equal(np.asarray(names["vectors"]), names["learner"].transform(names["batch"].images))  # type: ignore[attr-defined]
+    assert "4 images, loss" in capsys.readouterr().out
+    assert (tmp_path / "my-learner" / "checkpoint.json").exists()
+
+
+@pytest.mark.usefixtures("photos")
+def test_the_benchmark_in_python_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(python(BENCHMARKS), {})
     out = capsys.readouterr().out
     assert "skipped more/torn.jpg" in out
-    assert "3 images" in out  # of five, one is held out to test on and one is torn
+    assert "4 images" in out  # of five, one is torn; a single folder is no class, so none is held out to test on
     assert (tmp_path / "my-learner" / "checkpoint.json").exists()
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def test_the_readme_is_short_and_its_table_of_others_can_be_checked() -> None:
+    assert len(README.splitlines()) < 90
+    rows = [cells(row) for row in README.split("## What you might pick instead")[1].split("\n\n")[1].splitlines()]
+    assert {len(row) for row in rows} == {7}
+    others = [row for row in rows[2:] if row[0] != "**ocssl**"]
+    assert len(others) == 5
+    assert all("](https://github.com/" in row[0] and all(row) for row in others)
+
+
+def test_the_readme_counts_what_there_is() -> None:
+    assert f"[{len(set(recipes.methods()) - {'pretrain'})}](docs/methods.md)" in README
+    assert f"[{len(set(OBJECTIVES) - {'none'})}](docs/methods.md#objectives)" in README
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_kept_runs() -> None:
+    found: dict[str, list[float]] = {}
+    for path in (ROOT / "docs" / "results" / "mini-cifar100").glob("*/metrics.json"):
+        metrics = json.loads(path.read_text())
+        found.setdefault(metrics["method"], []).append(metrics["final_accuracy"])
+    header, _, whole, _ = README.split("## Is SOLAR better on real images?")[1].split("\n\n")[2].splitlines()
+    table = dict(zip(cells(header), cells(whole), strict=True))
+    names = {"er-reservoir": "Reservoir", "minred": "MinRed", "er-fifo": "FIFO", "solar": "SOLAR"}
+    assert found.keys() == names.keys()
+    for method, finals in found.items():
+        assert len(finals) == 3
+        assert table[names[method]].strip("*") == f"{statistics.mean(finals):.1f} ± {statistics.stdev(finals):.1f}"

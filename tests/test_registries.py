@@ -19,6 +19,7 @@ from ocssl.encoders import ENCODERS
 from ocssl.memory import DRAWS, KEEPS
 from ocssl.objectives import OBJECTIVES
 from ocssl.terms import TERMS
+from small_encoders import small_encoder
 
 MANY_VIEWS = {"objective__patches": 3}
 
@@ -48,7 +49,7 @@ PARTS = {
     **{f"term {name}": with_term(name) for name in TERMS},
     **{f"keep {name}": {"memory__keep": name} for name in KEEPS},
     **{f"draw {name}": {"memory__draw": name} for name in DRAWS},
-    **{f"encoder {name}": {"encoder__name": name} for name in ENCODERS},
+    **{f"encoder {name}": {"encoder__label": name} for name in ENCODERS},
     **{f"optimizer {name}": {"optimizer__name": name} for name in OPTIMIZERS},
 }
 
@@ -56,7 +57,10 @@ PARTS = {
 @pytest.fixture(params=PARTS)
 def part(request: pytest.FixtureRequest) -> dict[str, Any]:
     """A replay learner with one registered part in place of its own."""
-    return dict(PARTS[request.param])
+    part = dict(PARTS[request.param])
+    if (label := part.pop("encoder__label", None)) is not None:
+        part |= {f"encoder__{key}": value for key, value in small_encoder(label).items()}
+    return part
 
 
 def fit(learner: ocssl.Learner, start: int, stop: int) -> list[Any]:

@@ -67,7 +67,7 @@ def test_every_method_resolves_on_every_benchmark_and_survives_toml(
 
 def test_options_of_parts_are_written_out_in_the_record() -> None:
     table = tomllib.loads(to_toml(resolve_run("solar", "synthetic", 0, {})))
-    assert table["encoder"] == {"name": "resnet10", "width": 16, "stem": "auto"}
+    assert table["encoder"] == {"name": "resnet10", "freeze": 0, "batch_norm": "train", "width": 16, "stem": "auto"}
     assert table["objective"] == {"name": "simsiam", "projection": 512, "weight": 1.0}
     assert table["memory"]["rules"]["least-drawn"] == {"probability": "softmax", "temperature": 1.0}
     assert {"weight", "k", "short", "detach_angle"} == table["terms"]["overlap"].keys()
@@ -76,9 +76,16 @@ def test_options_of_parts_are_written_out_in_the_record() -> None:
 
 def test_a_width_is_asked_of_any_encoder_that_has_one_and_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     other = resolve_run("solar", "synthetic", 0, {"encoder.name": "resnet18"}).encoder
-    assert other.model_dump() == {"name": "resnet18", "width": 16, "stem": "auto"}
+    assert other.model_dump(exclude_none=True) == {
+        "name": "resnet18",
+        "freeze": 0,
+        "batch_norm": "train",
+        "width": 16,
+        "stem": "auto",
+    }
     monkeypatch.setattr(ENCODERS, "_parts", {**ENCODERS._parts, "plain": type("Plain", (), {})})
-    assert resolve_run("solar", "synthetic", 0, {"encoder.name": "plain"}).encoder.model_dump() == {"name": "plain"}
+    plain = resolve_run("solar", "synthetic", 0, {"encoder.name": "plain"}).encoder
+    assert plain.model_dump(exclude_none=True) == {"name": "plain", "freeze": 0, "batch_norm": "train"}
     with pytest.raises(SettingError, match=r"unknown setting 'encoder\.width'"):
         resolve_run("solar", "synthetic", 0, {"encoder.name": "plain", "encoder.width": 4})
 

@@ -152,7 +152,7 @@ def test_without_the_lock_training_is_disturbed(monkeypatch: pytest.MonkeyPatch)
     wanted.partial_fit(images())
     see = found._see
 
-    def disturbed(batch: torch.Tensor) -> torch.Tensor:
+    def disturbed(batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found.network.eval()
         return see(batch)
 

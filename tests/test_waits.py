@@ -21,6 +21,8 @@ ASKING = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzer
 # Methods that do ask, and why; all others never do.
 ASKS = {
     "minred": "victims are chosen one after another, and each depends on the last",
+    "climb": "each newcomer's centroid depends on the last newcomer, and tiers are picked by masks",
+    "storyboard": "newcomers take slots one after another, and tiers are picked by masks",
     "lars": "newcomers take slots one after another",
     "gss": "whether all newcomers are novel",
     "scale": "off-diagonal pairs and the kept set are picked by masks",

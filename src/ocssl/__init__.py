@@ -1,7 +1,7 @@
 """Online continual self-supervised learning: an encoder that learns from a changing stream seen once.
 
-The public API is `Learner` and the modules below: what they list in `__all__`, their registries and base classes. All
-other modules, and those with an underscore, serve the command line and may change.
+The public API is `Learner`, `images`, `load_encoder`, `Index` and the modules below: what they list in `__all__`, their
+registries and base classes. All other modules, and those with an underscore, serve the command line and may change.
 """
 
 from typing import TYPE_CHECKING
@@ -10,10 +10,14 @@ from ocssl._core.lazy import lazy
 
 if TYPE_CHECKING:
     from ocssl import checks, data, encoders, errors, evaluate, memory, objectives, recipes, settings, terms, views
+    from ocssl._core.version import __version__
+    from ocssl.data.images import images
+    from ocssl.embed.index import Index
+    from ocssl.embed.ready_encoder import load_encoder
     from ocssl.learner import Learner
 
-__version__ = "0.1.0.dev0"
 __all__ = [
+    "Index",
     "Learner",
     "__version__",
     "checks",
@@ -21,6 +25,8 @@ __all__ = [
     "encoders",
     "errors",
     "evaluate",
+    "images",
+    "load_encoder",
     "memory",
     "objectives",
     "recipes",
@@ -30,4 +36,14 @@ __all__ = [
 ]
 
 # Imported when first used: `import ocssl` does not import torch.
-__getattr__, __dir__ = lazy(__name__, {"Learner": "ocssl.learner"}, __all__)
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Index": "ocssl.embed.index",
+        "Learner": "ocssl.learner",
+        "__version__": "ocssl._core.version",
+        "images": "ocssl.data.images",
+        "load_encoder": "ocssl.embed.ready_encoder",
+    },
+    __all__,
+)

@@ -1,17 +1,23 @@
 """Errors that a user can act on: one sentence each, with the nearest right name."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
+LONGEST = 1500  # characters of an error: a value out of a file may have millions
+SYNONYMS = {"gpu": "cuda", "metal": "mps"}  # what people say for a name that differs
+
 
 class OcsslError(Exception):
-    """The base of all errors that the command line shows without a traceback (exit code 2); its text is printable."""
+    """The base of all errors that the command line shows without a traceback (exit code 2).
+
+    Its text is printable, on one line, and of bounded length: the middle of a longer one is left out.
+    """
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+        text = printable(message)
+        half = LONGEST // 2 - 3
+        super().__init__(text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}")
 
 
 class SettingError(OcsslError, ValueError):
@@ -28,6 +34,14 @@ class CheckpointError(OcsslError):
 
 class RunFolderError(OcsslError):
     """A run folder that cannot be made, opened or continued."""
+
+
+class OutOfMemory(OcsslError, MemoryError):
+    """The memory of the host was not enough; `advice` says what to lower, where that is known."""
+
+    def __init__(self, lack: str, advice: str = "") -> None:
+        super().__init__(f"{lack}; {advice}" if advice else lack)
+        self.lack, self.advice = lack, advice
 
 
 class NonFiniteLoss(OcsslError, ArithmeticError):
@@ -48,10 +62,28 @@ def printable(name: Path | str | bytes) -> str:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to a misspelled one, if any comes close."""
     candidates = list(known)
-    found = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.5)
+    if (meant := SYNONYMS.get(name.lower())) in candidates:
+        return meant
+    found = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
     if found:
         return found[0]
     return next((c for c in candidates if name and c.startswith(name.lower())), None)
+
+
+def install(extra: str) -> str:
+    """The command that installs the packages of an extra, however ocssl itself was installed.
+
+    >>> install("no such extra")
+    "pip install 'ocssl[no such extra]'"
+    """
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        wanted = [line.partition(";") for line in requires("ocssl") or ()]
+    except PackageNotFoundError:
+        wanted = []
+    named = [name.strip() for name, _, when in wanted if f"extra == '{extra}'" in when.replace('"', "'")]
+    return "pip install " + " ".join(f"'{name}'" for name in named or [f"ocssl[{extra}]"])
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:

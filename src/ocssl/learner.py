@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL.Image import Image
 from torch import Tensor, nn
 
 from ocssl import recipes
 from ocssl._core import checkpoint
 from ocssl._core.devices import send
+from ocssl._core.host_memory import check_memory
 from ocssl._core.random import evaluating, generator_for, single_sample
 from ocssl._core.torch_state import Lock, exclusive, own_torch_state
 from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
 from ocssl._training import assembly
 from ocssl._training.assembly import usable_device
 from ocssl._training.batch import Join, as_ids, as_images
+from ocssl._training.finetune import keep_frozen
 from ocssl._training.guard import Guard
 from ocssl._training.restorable import check_facts, check_state, check_values
 from ocssl._training.rule_context import LearnerContext
+from ocssl.data.decode.decoder import Fit
+from ocssl.data.decode.pixels import pixels_of
 from ocssl.errors import CheckpointError, NonFiniteLoss, SettingError
 from ocssl.objectives import Output
 from ocssl.objectives.sample_statistics import Info, MeasureSamples, SampleStatistics, summarise_steps
@@ -52,18 +58,22 @@ class Learner:
         self,
         method: str = "solar",
         *,
-        image_size: int,
+        image_size: int | None = None,
         seed: int = 0,
         settings: Mapping[str, Any] | LearnerSettings | None = None,
         encoder: nn.Module | None = None,
         device: Device = "cpu",
         ranks: Ranks = ALONE,
+        fit: Fit = "crop",
     ) -> None:
         if not isinstance(settings, LearnerSettings):
             settings = validate(LearnerSettings, recipes.resolve(method, None, {} if settings is None else settings))
+        if image_size is None:
+            image_size = assembly.native_size(settings)
         image_size = checked_int("image_size", image_size, 4, 1024)
         seed = checked_int("seed", seed, 0, 2**63 - 1)
         self.method, self.image_size, self.seed, self.settings = method, image_size, seed, settings
+        self.fit = fit  # how PIL images and files become square: squash or crop
         self.device = usable_device(device)
         self.ranks = ranks  # the processes that train this learner together
         self.lock = Lock()
@@ -79,13 +89,19 @@ class Learner:
         parts = {"objective": self.objective, "terms": nn.ModuleDict(self.terms), "measure": self.measure}
         self.network = nn.ModuleDict(parts).train()
         ranks.synchronise(self.network)
+        keep_frozen(self.network)
+        self.objective.ranks = ranks
         self.network.to(device=self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.memory = assembly.build_memory(settings, image_size, self.objective, self.terms, seed, self.device, ranks)
         self._guard = Guard(self.device)
-        trained = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
-        self._optimizer = assembly.build_optimizer(settings, trained, self._guard)
+        self._optimizer = assembly.build_optimizer(settings, self.network, self._guard)
         if settings.compute.compile:
             assembly.compile_encoder(self.objective, self.device)
+
+    def __repr__(self) -> str:
+        stored = f"{len(self.memory)} of {self.settings.memory.capacity} slots"
+        done = f"steps={self.steps}, seen={self.seen}, memory={stored}"
+        return f"Learner({self.method!r}, image_size={self.image_size}, {done})"
 
     # ---- Algorithm 1 ------------------------------------------------------------------------------------------------
 
@@ -93,10 +109,11 @@ class Learner:
     def partial_fit(self, images: Any, ids: Any = None) -> Info:
         """Learn from one stream minibatch, uint8 [b, 3, H, W] or [b, H, W, 3]; more than `schedule.batch` is cut up.
 
+        A list of PIL images or paths is resized as a run resizes its images.
         Of several ranks each is given the whole minibatch, and takes its rows.
         After a NonFiniteLoss the weights are those before the refused step; load the last save to continue.
         """
-        images = as_images(images, self.image_size)
+        images = as_images(self._images(images), self.image_size)  # also refuses an empty list
         ids = as_ids(ids, len(images), self.seen)
         size = self.settings.schedule.batch
         history: list[dict[str, Tensor]] = []
@@ -116,10 +133,10 @@ class Learner:
             fresh = len(stream) if streaming else 0
             replay = memory.draw(self._wanted(fresh), context)
             batch = torch.cat([stream[:fresh], replay.images])  # stream rows first
-            views, replay = self.join(self._see(batch), fresh, replay)
+            (views, *local), replay = self.join(self._see(batch), fresh, replay)
             rows = self.ranks.count(views.shape[1])
             with single_sample(self.network, alone=rows.total == 1):
-                out: Output = self.objective(views)
+                out: Output = self.objective(views, *local)
                 step = Step(p, fresh, views, replay, out, self.measure(out), self.objective, memory)
                 loss = out.total(torch.cat([replay.weight.new_ones(fresh), replay.weight]))
                 signals = {"ssl": loss.detach()}
@@ -151,8 +168,18 @@ class Learner:
         ranks = self.ranks
         return ranks.share(self.join.wanted(ranks.total(fresh), ranks.total(len(self.memory))))
 
-    def _see(self, images: Tensor) -> Tensor:
-        return self.views(images, self._view_generator, self.objective.views)
+    def _images(self, given: Any) -> Tensor:
+        """uint8 [b, 3, size, size]: arrays of that size as they are, PIL images and files resized."""
+        size = self.image_size
+        if tuple(getattr(given, "shape", ())) in ((0, 3, size, size), (0, size, size, 3)):
+            return torch.empty(0, 3, size, size, dtype=torch.uint8)
+        listed = isinstance(given, list | tuple) and all(isinstance(x, str | PathLike | Image) for x in given)
+        if isinstance(given, list | tuple) and listed:
+            return torch.from_numpy(pixels_of(given, size, self.fit))
+        return as_images(given, size)
+
+    def _see(self, images: Tensor) -> tuple[Tensor, ...]:
+        return self.views.crops(images, self._view_generator, self.objective.views)
 
     @torch.no_grad()
     def _glance(self, images: Tensor) -> dict[str, Tensor]:
@@ -209,9 +236,14 @@ class Learner:
     @exclusive
     @torch.no_grad()
     def transform(self, images: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Features of images, float32 [n, d]: the encoder in eval mode. The learner stays as it is."""
-        images = as_images(images, self.image_size)
+        """Features of images, float32 [n, d]: the encoder in eval mode. The learner stays as it is.
+
+        Images are arrays or tensors as `partial_fit` takes, or a list of PIL images or paths; none gives none.
+        """
+        images = self._images(images)
         encoder = self.encoder
+        if not len(images):
+            return np.empty((0, self.objective.dimension), np.float32)
         with evaluating(encoder):
             blocks = [encoder(self.views.plain(block.to(self.device))).float().cpu() for block in images.split(BLOCK)]
         features: np.ndarray[Any, np.dtype[np.float32]] = torch.cat(blocks).numpy()
@@ -252,8 +284,8 @@ class Learner:
     def load(
         cls, folder: str | Path, *, encoder: nn.Module | None = None, device: Device = "cpu", ranks: Ranks = ALONE
     ) -> Learner:
-        """The learner that `save` wrote. A custom encoder must be passed again, for its code."""
-        tensors, facts = checkpoint.read(folder, partial(check_state, encoder=encoder))
+        """The learner that `save` wrote, or the last checkpoint of a run. A custom encoder must be passed again."""
+        tensors, facts = checkpoint.read(checkpoint.newest(folder), partial(check_state, encoder=encoder))
         return cls.restore(tensors, facts, encoder=encoder, device=device, ranks=ranks)
 
     def facts(self) -> dict[str, Any]:
@@ -264,6 +296,7 @@ class Learner:
             "seed": self.seed,
             "settings": self.settings.model_dump(mode="json"),
             "own_encoder": self.own_encoder,
+            "fit": self.fit,
             "steps": self.steps,
             "seen": self.seen,
             "lr": self.lr,
@@ -300,13 +333,17 @@ class Learner:
             if settings.compute.ranks != ranks.size:
                 raise CheckpointError(other_ranks("this learner", settings.compute.ranks, ranks.size))
             given = {name: facts[name] for name in ("method", "image_size", "seed")}
-            learner = cls(**given, settings=settings, encoder=encoder, device=device, ranks=ranks)
+            blank = assembly.without_weights(settings)
+            learner = cls(**given, settings=blank, encoder=encoder, device=device, ranks=ranks)
+            learner.settings = settings
+            learner.fit = "crop" if facts.get("fit") == "crop" else "squash"
             learner.steps, learner.seen = facts["steps"], facts["seen"]
             learner.lr = facts.get("lr", settings.optimizer.lr)
             learner._load_tensors(tensors)
         except torch.OutOfMemoryError:  # nor is it to blame for that
             raise
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            check_memory(error)
             reason = str(error).partition("\n")[0]
             raise CheckpointError(f"this checkpoint does not fit this version or encoder: {reason}.") from None
         return learner

@@ -1,4 +1,4 @@
-"""Typed settings of a learner and its stream: the one place where their knobs, ranges and defaults stand.
+"""Typed settings of a learner and its stream: names, ranges, defaults and descriptions.
 
 The defaults are the paper's (138 samples a step, 6 passes, 2,000 slots, SGD without schedule). A method's TOML
 changes what makes the method, a benchmark's what the benchmark asks for, and `--set` has the last word.
@@ -41,6 +41,22 @@ class EncoderSettings(Section):
     model_config = ConfigDict(extra="allow")
 
     name: str = Field("resnet18", description="see: ocssl list encoders")
+    weights: str | None = Field(None, description="a safetensors file to start from, instead of random weights")
+    sha256: str | None = Field(None, description="of that file, noted when the run starts")
+    freeze: int | list[str] = Field(
+        0, description="what is not trained: the first stages (a number), or parts by name (a list of prefixes)"
+    )
+
+    batch_norm: Literal["train", "frozen"] = Field(
+        "train", description="frozen: by the running statistics that it has, which stay as they are, in all layers"
+    )
+
+    @field_validator("freeze")
+    @classmethod
+    def _from_0(cls, value: int | list[str]) -> int | list[str]:
+        if isinstance(value, int) and value < 0:
+            raise ValueError("a number of stages from 0 up, or a list of names, is wanted")
+        return value
 
 
 class ObjectiveSettings(Section):
@@ -109,6 +125,10 @@ class OptimizerSettings(Section):
     weight_decay: Weight = Field(1e-4, description="on every parameter; lars-sgd: not on biases and batch norm")
     schedule: Literal["constant", "cosine"] = Field("constant", description="cosine: the rate falls to 0 over the run")
     warmup: float = Field(0.0, ge=0, lt=1, description="share of the run in which the rate rises")
+    encoder_lr: Weight = Field(1.0, description="factor on the encoder's learning rate; heads keep optimizer.lr")
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="factor on the rate from one stage of the encoder to the one before; ViTs: 0.65"
+    )
 
     def rate(self, done: float) -> float:
         """The learning rate when a share `done` of the run has passed."""
@@ -133,16 +153,23 @@ class ViewSettings(Section):
     gray: Share = Field(0.2, description="probability of greyscale")
     blur: Share = Field(0.0, description="probability of Gaussian blur, its sigma between 0.1 and 2 pixels")
     solarize: Share = Field(0.0, description="probability that colours of at least 0.5 are inverted")
+    local: int = Field(0, ge=0, le=64, description="extra small crops of each image, for objectives that take them")
+    local_scale: tuple[Share, Share] = Field((0.05, 0.4), description="share of the area that a local crop covers")
+    local_size: int = Field(0, ge=0, le=1024, description="pixels of a side of a local view; 0: half of the image's")
     mean: Triple = Field((0.5, 0.5, 0.5), description="subtracted from colours in [0, 1]")
     std: tuple[Positive, Positive, Positive] = Field((0.25, 0.25, 0.25), description="divides after the mean")
 
     @model_validator(mode="after")
     def _ordered(self) -> ViewSettings:
-        for name in ("crop_scale", "crop_ratio"):
+        for name in ("crop_scale", "crop_ratio", "local_scale"):
             low, high = getattr(self, name)
             if not 0 < low <= high:
                 raise ValueError(f"views.{name} must rise from above 0, not ({low}, {high})")
         return self
+
+    def local_pixels(self, image_size: int) -> int:
+        """Side of a local view of images of this size."""
+        return self.local_size or max(1, image_size // 2)
 
 
 class ComputeSettings(Section):
@@ -186,12 +213,14 @@ class StreamSettings(BaseModel):
     fit: Literal["squash", "crop"] = Field(
         "squash", description="how an image becomes square: squashed, or its shorter side fitted and the middle cut out"
     )
-    experiences: int = Field(0, ge=0, description="parts of the stream; 0: 20, or one per class if there are fewer")
+    experiences: int = Field(
+        0, ge=0, description="parts of the stream; 0: 20, or one per class if there are fewer; one without labels"
+    )
     fraction: float = Field(1.0, gt=0, le=1, description="share of each class's training images to use: the first")
-    order: Literal["auto", "class", "domain", "taxonomy", "iid", "given"] = Field(
+    order: Literal["auto", "class", "irregular", "domain", "taxonomy", "iid", "given"] = Field(
         "auto",
         description="classes, domains or taxonomic groups one after another, all mixed, or as the images are given; "
-        "auto: class where there are labels, else given",
+        "irregular: classes in experiences of unequal size; auto: class where there are labels, else given",
     )
     sequence: list[str] = Field(default_factory=list, description="names of all classes or groups in their order")
     shuffle: bool = Field(False, description="classes or groups come in a random order that data_seed decides")
@@ -315,6 +344,8 @@ def validate(model: type[Settings], tree: Mapping[str, Any]) -> Settings:
         key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             raise unknown("setting", key, keys(model)) from None
+        if first["type"] == "missing":  # its input is all that stands beside it
+            raise SettingError(f"setting {key} is missing.") from None
         reason = first["msg"].removeprefix("Value error, ").removesuffix(".")
         if first["type"] in ("model_type", "dict_type"):
             reason = f"it is a table; set what is in it, as in {key}.NAME=VALUE"

@@ -18,7 +18,8 @@ With the default settings both together are 0.013, where the jitter itself moves
 
 Resizing is bilinear without antialiasing. A crop of an image of the view's own size only ever enlarges, where
 antialiasing has no effect; the learner guarantees that size. Images of any other size work too, but a crop larger than
-the view is then sampled with aliasing, which the reference filters out.
+the view is then sampled with aliasing, which the reference filters out. So is a local crop that covers more pixels
+than a local view has.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -69,6 +71,19 @@ class Views:
         batch, _, height, width = images.shape
         parameters = self.draw(views * batch, generator, (height, width))
         return self.apply(images.repeat(views, 1, 1, 1), parameters).view(views, batch, 3, *[self.image_size] * 2)
+
+    def crops(self, images: Tensor, generator: torch.Generator, views: int = 2) -> tuple[Tensor, ...]:
+        """What an objective is called with: the views, then, if `views.local` asks for any, as many local views.
+
+        Local views are small crops of ``views.local_scale``, in their own size: [views.local, B, 3, s, s].
+        """
+        found = self(images, generator, views)
+        return (found, self._local(images, generator, self.settings.local)) if self.settings.local else (found,)
+
+    @cached_property
+    def _local(self) -> Views:
+        settings = self.settings.model_copy(update={"crop_scale": self.settings.local_scale})
+        return Views(settings, self.settings.local_pixels(self.image_size))
 
     def draw(self, n: int, generator: torch.Generator, size: tuple[int, int] | None = None) -> Parameters:
         """Parameters of n views of images of ``size`` (height, width), by default those of the views.

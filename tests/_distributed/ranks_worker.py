@@ -17,7 +17,7 @@ import ocssl.runs.run  # so that a rank need not
 from conftest import random_images, small_settings
 from ocssl._distributed.ranks import DistributedRanks, Ranks, Rows, joined
 from ocssl._distributed.shards import Shard
-from ocssl._distributed.syncnorm import synchronise
+from ocssl._distributed.sync_batch_norm import synchronise
 from ocssl._training.optimizer import SGD
 from ocssl.cli import main
 from ocssl.errors import NonFiniteLoss
@@ -25,12 +25,14 @@ from ocssl.memory import DRAWS, KEEPS, Draw, Memory, Store
 
 SHARES = ((5, 2), (4, 4), (3, 0))  # rows of a batch on two ranks
 BROKEN = ("norm", "gradients", "top")
-STEPS = {"solar": 4, "centred": 4, "er-fifo": 5, "byol": 3}  # minibatches, each with its settings below
+STEPS = {"solar": 4, "centred": 4, "er-fifo": 5, "byol": 3, "dino": 3}  # minibatches, each with its settings below
 MORE: dict[str, dict[str, Any]] = {
     "solar": {"memory.capacity": 60, "schedule.passes": 2, "terms.overlap.weight": 3.0},  # it never fills up
     "centred": {"memory.capacity": 60, "schedule.passes": 2, "memory.center": "running", "terms.overlap.weight": 3.0},
     "er-fifo": {"memory.capacity": 24, "schedule.passes": 1},  # it does
     "byol": {"memory.capacity": 24, "schedule.passes": 1, "objective.name": "byol"},
+    "dino": {"memory.capacity": 24, "schedule.passes": 1, "objective.name": "dino", "views.local": 2}
+    | {"views.local_size": 8},
 }
 CASES = [(seed, k) for seed in range(12) for k in (1, 4, 9, 30)]
 
@@ -59,14 +61,15 @@ def learner(case: str, ranks: Ranks) -> ocssl.Learner:
     """A learner without chance: its views are the image and its mirror image, in other colours. Its network computes in
     float64, since rounding grows from step to step.
     """
-    method = {"byol": "er-fifo", "centred": "solar"}.get(case, case)
+    method = {"byol": "er-fifo", "dino": "er-fifo", "centred": "solar"}.get(case, case)
     settings = small_settings(method) | MORE[case] | {"compute.ranks": ranks.size}
     made = ocssl.Learner(method, image_size=8, settings=settings, encoder=an_encoder(), ranks=ranks)
     made.network.double()
     made._optimizer = SGD(made._optimizer.parameters, made.settings.optimizer, made._guard)  # momenta in float64
 
-    def see(images: Tensor) -> Tensor:
-        return torch.stack([made.views.plain(images), -made.views.plain(images.flip(3)) * 0.7 + 0.1]).double()
+    def see(images: Tensor) -> tuple[Tensor, ...]:
+        views = torch.stack([made.views.plain(images), -made.views.plain(images.flip(3)) * 0.7 + 0.1]).double()
+        return (views, 0.9 * views) if made.settings.views.local else (views,)
 
     made._see = see
     made.memory.draw_rule = Turns(1 if ranks.size > 1 else 2)

@@ -171,13 +171,13 @@ def test_parts_that_are_right_shard_by_shard_say_so_and_are_named_where_another_
     wanted: dict[Registry[Any], set[str]] = {
         KEEPS: {"fifo", "reservoir", "highest-loss", "lowest-loss", "lars"},
         DRAWS: {"uniform", "least-drawn", "high-loss"},
-        OBJECTIVES: {"simsiam", "byol"},
+        OBJECTIVES: {"simsiam", "byol", "dino"},
         TERMS: {"overlap"},
     }
     for registry, names in wanted.items():
         assert {name for name in registry if registry[name].shardable} == names
     settings = small_settings("er-fifo", compute__ranks=2, objective__name="simclr")
-    with pytest.raises(SettingError, match="where objective can be byol or simsiam"):
+    with pytest.raises(SettingError, match="where objective can be byol or dino or simsiam"):
         ocssl.Learner("er-fifo", image_size=8, settings=settings, ranks=Unconnected(0, 2))
 
 

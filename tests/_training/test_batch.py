@@ -29,7 +29,7 @@ def views(rows: int) -> Tensor:
 
 def test_side_by_side_leaves_every_row_alone() -> None:
     given = views(9)
-    joined, rest = join(0.0)(given, 4, replay(5))
+    (joined,), rest = join(0.0)((given,), 4, replay(5))
     assert torch.equal(joined, given)
     assert len(rest) == 5
 
@@ -42,11 +42,13 @@ def literal_mix(given: Tensor, share: float) -> Tensor:
 
 def test_mixing_has_one_share_a_step_and_keeps_the_pairing_of_both_views() -> None:
     given = views(8)
-    joined, rest = join(0.4)(given, 4, replay(4))
+    small = given[:1, :, :, :2, :2]
+    (joined, local), rest = join(0.4)((given, small), 4, replay(4))
     assert joined.shape == (2, 4, 3, 4, 4)
     assert len(rest) == 0  # nothing of a mixed image is written back
     share = join(0.4)._beta()
     torch.testing.assert_close(joined, literal_mix(given, share))
+    torch.testing.assert_close(local, literal_mix(small, share))
     with pytest.raises(AssertionError):  # the shares exchanged
         torch.testing.assert_close(joined, literal_mix(given, 1 - share))
 

@@ -46,7 +46,7 @@ def test_the_fused_update_is_that_of_plain_sgd(method: str, width: int, exactly:
 
 def test_lower_precision_is_close_and_features_stay_in_float32() -> None:
     exact, low = learner(), learner(**{"compute.precision": "bfloat16"})
-    views = exact._see(images(12))
+    (views,) = exact._see(images(12))
     out, rough = exact.objective(views), low.objective(views)
     assert rough.features.dtype == rough.projected.dtype == rough.loss.dtype == torch.float32
     assert not torch.equal(out.features, rough.features)

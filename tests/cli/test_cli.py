@@ -68,7 +68,11 @@ def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
         (["run", "solar", "synthetic", "--out", "/proc/x/y"], "cannot write to /proc/x/y"),
         (["run", "solar", "synthetic", "--set", "memory.capacity"], "not of the form key=value"),
         (["run", "solar", "synthetic", "--seed", "-1"], "seed"),
-        (["run", "solar", "synthetic", "--seed", "x"], "seed"),
+        (["run", "solar", "synthetic", "--seed", "x"], "'x' is not a whole number"),
+        (["run", "solar", "synthetic", "--device", "gpu"], "did you mean 'cuda'?"),
+        (["run", "solar", "synthetic", "--set", "objective.name=zzz"], "known: barlow-twins"),
+        (["run", "solar", "nowhere/photos"], "nowhere/photos: check the path"),
+        (["run", "solar", "synthetic", "--parts", "nowhere.py"], "there is no file nowhere.py"),
         (["run", "solar", "synthetic", "--seed", "1.5"], "seed"),
         (["run", "solar", "synthetic", "--out", "x" * 300], "too long"),
         (["run", "solar", "synthetic", "--sed", "1"], "--sed"),
@@ -96,6 +100,17 @@ def test_wrong_input_is_one_sentence_with_exit_code_2_and_leaves_nothing_behind(
     assert err.count("\n") == 1
     assert "Traceback" not in out + err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_with_json_a_run_prints_its_metrics_and_nothing_else(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, _ = call(["run", "solar", "synthetic", "--out", str(tmp_path / "r"), "--json", *words()], capsys)
+    assert code == 0
+    found = json.loads(out)
+    metrics = json.loads((tmp_path / "r" / "metrics.json").read_text())
+    assert found == {"folder": str(tmp_path / "r"), "finished": True, **metrics}
+    assert json.loads(call(["resume", str(tmp_path / "r"), "--json"], capsys)[1]) == found
 
 
 def test_a_second_run_in_one_folder_is_refused_with_what_to_do(
@@ -135,17 +150,25 @@ def test_the_commands_and_flags_are_these_and_no_others() -> None:
         if not name.startswith("-")
     }
     assert flags == {
-        "bench": _flags("compare output quick threads"),
-        "demo": ["--out", "--seed"],
-        "diagnose": _flags("checkpoint data device on output parts quiet samples times views workers"),
-        "evaluate": _flags("checkpoint data device output parts per-task probe probe-compat quiet workers"),
-        "list": [],
-        "pretrain": _flags("bad-images batch cache data device epochs out quiet seed set"),
-        "report": _flags("figures output parts tables"),
-        "reproduce": _flags("benchmark cache data device dry-run machine only out ray scale seed threads workers"),
-        "resume": _flags("data device parts quiet track"),
-        "run": _flags("bad-images cache data device init out parts probe-compat quiet seed set track workers"),
-        "sweep": _flags("data device dry-run out parts quiet ray threads track workers"),
+        "bench": _flags("compare json output quick threads"),
+        "check": _flags("json method most quiet set workers"),
+        "compare": _flags("json label-free parts"),
+        "completion": [],
+        "demo": _flags("json out seed"),
+        "diagnose": _flags("checkpoint data device json on output parts quiet samples times views workers"),
+        "export": _flags("format license output"),
+        "embed": _flags("align device dtype output quiet refresh update workers"),
+        "evaluate": _flags("checkpoint data device json output parts per-task probe probe-compat quiet workers"),
+        "list": ["--json"],
+        "pretrain": _flags("bad-images batch cache data device epochs json out quiet seed set"),
+        "report": _flags("figures follow json output parts tables"),
+        "reproduce": _flags("benchmark cache data device dry-run json machine only out ray scale seed threads workers"),
+        "resume": _flags("data device json parts quiet track"),
+        "run": _flags(
+            "bad-images cache data device init json out parts preset probe-compat quiet seed set track workers"
+        ),
+        "search": _flags("duplicates encoder html json threshold top"),
+        "sweep": _flags("data device dry-run json out parts quiet ray threads track workers"),
     }
 
 
@@ -171,7 +194,7 @@ def test_list_shows_every_setting_with_its_default_and_meaning(capsys: pytest.Ca
     code, out, _ = call(["list", "settings"], capsys)
     assert code == 0
     defaults = dict(flatten(RunSettings(method="", benchmark="").model_dump(mode="json")))
-    for key in defaults.keys() - {"method", "benchmark", "seed"}:
+    for key in defaults.keys() - {"method", "benchmark", "seed", "preset"}:
         (line,) = (line for line in out.splitlines() if line.startswith((f"{key} ", f"{key}=")))
         found = re.fullmatch(r"\S+(?: = (.+?))?  +(\S.{7,})", line)
         assert found, line
@@ -203,7 +226,7 @@ def test_an_own_recipe_is_a_method(capsys: pytest.CaptureFixture[str], tmp_path:
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("missing.py", None, "not a Python file"),
+        ("missing.py", None, "there is no file"),
         ("notes.txt", "x = 1", "not a Python file"),
         ("broken.py", "x = (", "SyntaxError"),
         ("failing.py", "import nothing_of_this_name", "ModuleNotFoundError"),
@@ -236,7 +259,8 @@ def test_a_run_prints_its_evaluations_and_its_result(capsys: pytest.CaptureFixtu
     assert "solar          before training" in out
     assert "after experience 2" in out
     metrics = json.loads((tmp_path / "r" / "metrics.json").read_text())
-    assert re.search(rf"r: {metrics['steps']} steps, about \d+ MB of memory beside PyTorch's own\n", out)
+    assert re.search(rf"r: {metrics['steps']} steps, about \d+ MB of memory beside PyTorch's own, at most ", out)
+    assert re.search(r"at most \d+ MB on disk\n", out)
     assert f"final accuracy {metrics['final_accuracy']:.1f} %" in out
 
 

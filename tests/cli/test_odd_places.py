@@ -108,3 +108,23 @@ def test_a_folder_whose_name_is_no_text_is_refused_and_nothing_is_made(photos: P
     assert one_sentence(message)
     assert "not UTF-8" in message
     assert not (photos.parent / "r").exists()
+
+
+@pytest.mark.slow
+def test_check_embed_and_search_take_any_names_in_any_locale(photos: Path) -> None:
+    pytest.importorskip("pyarrow", reason="vectors are parquet files")
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    here = photos.parent
+    assert shell(f"{COMMAND} run er-fifo folder:photos {RUN} --quiet --cache c --out r", here)[0] == 0
+    assert shell(f"{COMMAND} check $'ph\\xffotos' --json", here, **plain) == (0, "")
+    code, message = shell(f"{COMMAND} embed r $'ph\\xffotos' -o v.parquet", here, **plain)
+    assert (code, one_sentence(message), "not UTF-8" in message) == (2, True, True)
+    embed = f"{COMMAND} embed r photos -o $'v\\xff.parquet' --quiet"
+    code, message = shell(f"{embed} > /dev/full", here, **plain)
+    assert (code, message) == (1, "ocssl: cannot read or write the output: No space left on device.\n")
+    assert shell(f"{embed} >&-", here, **plain) == (0, "")
+    search = f"{COMMAND} search $'v\\xff.parquet' $'photos/3\\xfe.png' --json"
+    assert shell(search, here, **plain) == (0, "")
+    code, message = shell(f"{search} | head -1; exit ${{PIPESTATUS[0]}}", here, **plain)
+    assert (code in (0, 1), message) == (True, "")
+    assert not [name for name in os.listdir(os.fsencode(here)) if name.startswith(b".")]

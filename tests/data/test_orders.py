@@ -14,7 +14,16 @@ from torch import Tensor
 from ocssl.data import Benchmark
 from ocssl.data.benchmark import assemble
 from ocssl.data.decode.files import silent
-from ocssl.data.orders import Experience, blurred, class_tasks, drifted, imbalanced, repeated
+from ocssl.data.orders import (
+    Experience,
+    blurred,
+    class_tasks,
+    drifted,
+    equal_sizes,
+    imbalanced,
+    irregular_sizes,
+    repeated,
+)
 from ocssl.data.sources.source import Collection, SourceImages
 from ocssl.errors import SettingError
 from ocssl.settings import DataSettings, StreamSettings
@@ -46,6 +55,7 @@ def ids(benchmark: Benchmark, seed: int = 0, batch: int = 1) -> Tensor:
 
 ORDERS: list[dict[str, Any]] = [
     {"order": "class"},
+    {"order": "irregular"},
     {"order": "domain"},
     {"order": "taxonomy"},
     {"order": "iid"},
@@ -157,10 +167,48 @@ def test_classes_are_parted_as_equally_as_they_can_be(classes: int, tasks: int, 
     if tasks > classes:
         return
     order = random.sample(range(classes), classes)
-    found = class_tasks(torch.arange(classes), order, tasks)
+    found = class_tasks(torch.arange(classes), order, equal_sizes(classes, tasks))
     assert [int(found[c]) for c in order] == sorted(found.tolist())
     sizes = torch.bincount(found, minlength=tasks)
     assert sizes.max() - sizes.min() <= 1
+
+
+def dealt_out(classes: int, shares: list[float]) -> list[int]:
+    """One class each; the rest in proportion, what is left over to the largest remainders one by one."""
+    rest = classes - len(shares)
+    exact = [share / sum(shares) * rest for share in shares]
+    sizes = [int(part) for part in exact]
+    for number in sorted(range(len(shares)), key=lambda i: sizes[i] - exact[i])[: rest - sum(sizes)]:
+        sizes[number] += 1
+    return [1 + size for size in sizes]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 120), st.integers(1, 30), st.integers(0, 1000))
+def test_irregular_experiences_have_all_classes_and_at_least_one_each(classes: int, tasks: int, seed: int) -> None:
+    if tasks > classes:
+        return
+    sizes = irregular_sizes(classes, tasks, torch.Generator().manual_seed(seed))
+    shares = torch.rand(tasks, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
+    assert sizes == dealt_out(classes, shares)
+    assert len(sizes) == tasks
+    assert sum(sizes) == classes
+    assert min(sizes) >= 1
+    assert len(class_tasks(torch.arange(classes), range(classes), sizes).unique()) == tasks
+
+
+def test_irregular_experiences_differ_in_classes_and_length_by_the_seed_of_the_data() -> None:
+    benchmark = made(order="irregular", data_seed=2)
+    lengths = [len(experience.rows) for experience in benchmark.experiences]
+    assert lengths == [18 * len(task.split(", ")) for task in benchmark.tasks]
+    assert len(set(lengths)) > 1
+    assert ", ".join(benchmark.tasks) == ", ".join(f"class{i}" for i in range(6))  # their order is the same
+    found = {tuple(len(e.rows) for e in made(order="irregular", data_seed=seed).experiences) for seed in range(8)}
+    assert len(found) > 2
+    with pytest.raises(SettingError, match="only 6 classes"):
+        made(order="irregular", experiences=7)
+    with pytest.raises(SettingError, match=r"irregular, but these images have no labels"):
+        made(labelled=False, order="irregular")
 
 
 def stretches(count: int = 4, length: int = 500) -> list[Experience]:

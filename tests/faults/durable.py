@@ -17,6 +17,8 @@ from typing import Any
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.truncate", "os.symlink"}
 SECONDS = 120
+PRELOAD = ["ocssl.runs.run", "ocssl.cli.results", "ocssl.results.page", "ocssl.embed.embed"]
+PRELOAD += ["torch.fx.experimental.symbolic_shapes"]  # torch imports it when a learner is built, which takes seconds
 
 
 def work(words: Sequence[str], root: str, number: int, calls: str) -> None:
@@ -60,7 +62,7 @@ def work(words: Sequence[str], root: str, number: int, calls: str) -> None:
 def command(words: Sequence[str], root: Path, number: int = 0) -> tuple[int | None, list[str]]:
     """The exit code of a command that dies before its n-th durable call in a folder, and the calls before that."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ocssl.runs.run", "ocssl.cli.results", "ocssl.results.page"])
+    context.set_forkserver_preload(PRELOAD)
     calls = root.parent / f"{root.name}.calls"
     calls.unlink(missing_ok=True)
     process = context.Process(target=work, args=(list(words), str(root.resolve()), number, str(calls)))

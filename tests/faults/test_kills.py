@@ -8,13 +8,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from durable import command
+from PIL import Image
 
 from conftest import SMALL_STREAM, small_settings
 from ocssl._core import checkpoint
@@ -23,6 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 METHODS = ["solar", "minred", "cla-e"]
 TORTURE = bool(os.environ.get("OCSSL_TORTURE"))
+BUDGET = 400  # seconds of each test of `make torture`, which has two processes and some fifteen such tests
 PLACES = 5  # that are tried by default, of those that a command has
 SETTINGS = {**SMALL_STREAM, "stream.train": 6, "stream.test": 3, "schedule.stream_batch": 6, "checkpoint.every": 2}
 
@@ -59,16 +64,41 @@ def places(calls: int, salt: str, most: int = PLACES) -> Iterator[int]:
     """Numbers of durable calls to die before: all, or some that lie evenly, shifted by the name of the test."""
     step = 1 if TORTURE else max(1, calls // most)
     shift = int(hashlib.sha256(salt.encode()).hexdigest(), 16) % step
-    yield from range(1 + shift, calls + 1, step)
+    numbers = list(range(1 + shift, calls + 1, step))
+    random.Random(salt).shuffle(numbers)  # what the time is too short for lies evenly, too
+    end = time.monotonic() + BUDGET
+    for number in numbers:
+        if TORTURE and time.monotonic() > end:
+            return
+        yield number
+
+
+class Tally:
+    """Counts the kills of a test for the table at the end of `make torture`."""
+
+    def __init__(self, note: Callable[[str, object], None]) -> None:
+        self.note = note
+
+    def __call__(self, what: str, calls: int, numbers: Iterator[int]) -> Iterator[int]:
+        done = 0
+        for number in numbers:
+            yield number
+            done += 1
+        self.note("torture", (f"kill -9: {what}", f"{done} of {calls}", 0))
+
+
+@pytest.fixture
+def tally(record_property: Callable[[str, object], None]) -> Tally:
+    return Tally(record_property)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_killed_run_is_resumed_to_the_same_bits_with_nothing_left(method: str, tmp_path: Path) -> None:
+def test_a_killed_run_is_resumed_to_the_same_bits_with_nothing_left(method: str, tmp_path: Path, tally: Tally) -> None:
     wanted = tmp_path / "wanted"
     code, calls = command(run_words(method, wanted), wanted)
     assert code == 0
     assert len(calls) > 60
-    for number in places(len(calls), method):
+    for number in tally(f"run {method}", len(calls), places(len(calls), method)):
         folder = tmp_path / f"killed-{number}"
         words = run_words(method, folder)
         code, before = command(words, folder, number)
@@ -80,13 +110,13 @@ def test_a_killed_run_is_resumed_to_the_same_bits_with_nothing_left(method: str,
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("method", METHODS[:1])
-def test_a_resume_that_is_killed_too_is_resumed(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_a_resume_that_is_killed_too_is_resumed(method: str, tmp_path: Path, tally: Tally) -> None:
     wanted, start = tmp_path / "wanted", tmp_path / "start"
     _, calls = command(run_words(method, wanted), wanted)
     command(run_words(method, start), start, len(calls) // 3)
     _, calls = command(["resume", str(copied(start, tmp_path / "count"))], tmp_path / "count")
-    for number in places(len(calls), f"resume {method}"):
+    for number in tally(f"resume {method}", len(calls), places(len(calls), f"resume {method}", most=2)):
         folder = copied(start, tmp_path / f"killed-{number}")
         code, before = command(["resume", str(folder)], folder, number)
         assert code == -signal.SIGKILL
@@ -103,21 +133,19 @@ def copied(folder: Path, to: Path) -> Path:
 # ---- commands that look at runs, or start several
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("done") / "run"
-    assert command(run_words("er-fifo", folder), folder)[0] == 0
+def finished_run(method: str, folder: Path) -> Path:
+    folder = folder / method / "run"
+    folder.parent.mkdir(parents=True)
+    assert command(run_words(method, folder), folder)[0] == 0
     return folder
 
 
 def sweep_file(folder: Path) -> Path:
-    settings = {**small_settings("er-fifo"), **SETTINGS, "checkpoint.snapshots": False}
+    settings = {**small_settings(METHODS[1]), **SETTINGS, "checkpoint.snapshots": False}
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-    text = "\n".join(
-        ['methods = ["er-fifo", "finetune"]', "seeds = [0]", 'benchmarks = ["synthetic"]', "[set]", *lines]
-    )
+    text = "\n".join([f"methods = {json.dumps(METHODS)}", "seeds = [0]", 'benchmarks = ["synthetic"]', "[set]", *lines])
     folder.mkdir(exist_ok=True)
-    (folder / "sweep.toml").write_text(text.replace("memory.capacity = 24\n", ""))
+    (folder / "sweep.toml").write_text(text)
     return folder / "sweep.toml"
 
 
@@ -134,13 +162,76 @@ def other_commands(run: Path, out: Path) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("name", ["report", "evaluate", "diagnose", "sweep", "reproduce"])
-def test_other_commands_that_are_killed_are_called_again(name: str, run: Path, tmp_path: Path) -> None:
+# ---- commands that use what was learned
+
+
+def photos(folder: Path, count: int) -> Path:
+    """The same images every time, whatever their number."""
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(0)
+    for number in range(count):
+        Image.fromarray(generator.integers(0, 256, (9, 9, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+    return folder
+
+
+def using_commands(run: Path, images: Path, out: Path) -> dict[str, list[str]]:
+    vectors = str(out / "vectors.parquet")
+    embed = ["embed", str(run), str(images), "-o", vectors, "--workers", "1", "--quiet"]
+    search = ["search", vectors, str(images / "0.png"), "--html", str(out / "page.html")]
+    export = ["export", str(run), "--format", "safetensors", "-o", str(out / "exported")]
+    return {"embed": embed, "embed --update": [*embed, "--update"], "search": search, "export": export}
+
+
+@pytest.mark.parametrize("name", ["embed", "embed --update", "search", "export"])
+@pytest.mark.parametrize("method", METHODS if TORTURE else METHODS[:1])
+def test_commands_that_use_a_run_and_are_killed_are_called_again(
+    name: str, method: str, tmp_path: Path, tally: Tally
+) -> None:
+    pytest.importorskip("pyarrow", reason="vectors are parquet files")
+    run, images, start = finished_run(method, tmp_path / "done"), photos(tmp_path / "photos", 4), tmp_path / "start"
+    start.mkdir()
+    if name in ("embed --update", "search"):
+        assert command(using_commands(run, images, start)["embed"], start)[0] == 0
+    photos(images, 7)
+    wanted = copied(start, tmp_path / "wanted")
+    code, calls = command(using_commands(run, images, wanted)[name], wanted)
+    assert code == 0
+    assert calls
+    what = f"{name} {method}"
+    for number in tally(what, len(calls), places(len(calls), what, most=3)):
+        out = copied(start, tmp_path / f"killed-{number}")
+        words = using_commands(run, images, out)[name]
+        code, before = command(words, out, number)
+        assert code == -signal.SIGKILL
+        assert command(words, out)[0] == 0, (number, before[-1:])
+        assert without_place(out) == without_place(wanted), (number, before[-1:])
+        shutil.rmtree(out)
+
+
+def without_place(folder: Path) -> dict[str, str]:
+    """As `facts`; a page names the file of vectors, which lies elsewhere each time."""
+    found = facts(folder)
+    for path in folder.rglob("*.html"):
+        content = path.read_text().replace(str(folder), "")
+        found[path.name] = hashlib.sha256(content.encode()).hexdigest()
+    return found
+
+
+READING = ["report", "evaluate", "diagnose"]  # a run of a method; by default each of another one
+PAIRS = [(name, method) for name in READING for method in METHODS]
+CHOSEN = PAIRS if TORTURE else list(zip(READING, METHODS, strict=True))
+
+
+@pytest.mark.parametrize(("name", "method"), [*CHOSEN, ("sweep", ""), ("reproduce", "")])
+def test_other_commands_that_are_killed_are_called_again(name: str, method: str, tmp_path: Path, tally: Tally) -> None:
+    run = finished_run(method, tmp_path / "done") if method else tmp_path / "none" / "run"
     wanted = tmp_path / "wanted"
+    run.parent.mkdir(parents=True, exist_ok=True)
     code, calls = command(other_commands(run, wanted)[name], wanted)
     assert code == 0
     assert calls
-    for number in places(len(calls), name, most=2):
+    what = f"{name} {method}".strip()
+    for number in tally(what, len(calls), places(len(calls), what, most=2)):
         out = tmp_path / f"killed-{number}"
         words = other_commands(run, out)[name]
         code, before = command(words, out, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from conftest import SMALL_STREAM, small_settings
 from ocssl import __version__
-from ocssl.errors import SettingError
+from ocssl.errors import SettingError, install
 from ocssl.launch import ray_worker
 from ocssl.launch.process_pool import RunQueue
 from ocssl.launch.ray_worker import Update, pack, run_here
@@ -163,5 +164,5 @@ def test_ray_is_asked_for_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None
     from ocssl.launch.ray_cluster import cluster
 
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(SettingError, match=r"pip install 'ocssl\[ray\]'"), cluster("auto"):
+    with pytest.raises(SettingError, match=re.escape(install("ray"))), cluster("auto"):
         pass

@@ -15,6 +15,7 @@ from ocssl.errors import OcsslError
 from ocssl.memory import DRAWS, Memory, Store
 from ocssl.memory.draw import Draw, min_max
 from ocssl.memory.keep import Fifo
+from ocssl.memory.store import LONG, NO_TIER, SHORT, TIER
 
 
 class Brightness:
@@ -289,3 +290,48 @@ def test_mir_looks_at_so_many_uniform_candidates_and_at_least_as_many_as_are_wan
 def test_mir_without_a_context_says_what_is_missing() -> None:
     with pytest.raises(OcsslError, match="context"):
         DRAWS.build("mir").pick(store_of_pixels(PIXELS), 2, torch.Generator().manual_seed(0), None)
+
+
+def tiered(long: int, short: int, none: int) -> Store:
+    kinds = torch.tensor([LONG] * long + [SHORT] * short + [NO_TIER] * none)
+    store = Store(len(kinds), (3, 1, 1), {TIER: 0})
+    store.write(store.extend(len(kinds)), {TIER: kinds, "born": torch.arange(len(kinds))})
+    return store
+
+
+@pytest.mark.parametrize(
+    ("held", "n", "drawn"),
+    [
+        ((10, 10, 5), 8, (4, 4, 0)),
+        ((10, 10, 5), 7, (3, 4, 0)),
+        ((2, 10, 5), 8, (2, 6, 0)),
+        ((10, 2, 5), 8, (6, 2, 0)),
+        ((0, 0, 5), 3, (0, 0, 3)),
+        ((2, 2, 5), 7, (2, 2, 3)),
+        ((10, 10, 5), 25, (10, 10, 5)),
+    ],
+)
+def test_tiers_are_drawn_half_and_half_and_fill_in_for_each_other(
+    held: tuple[int, int, int], n: int, drawn: tuple[int, int, int]
+) -> None:
+    store, generator = tiered(*held), torch.Generator().manual_seed(0)
+    for _ in range(20):
+        slots = DRAWS.build("tiers").pick(store, n, generator, None)
+        assert len(slots.unique()) == len(slots) == n
+        kinds = store[TIER][slots]
+        assert tuple(int((kinds == kind).sum()) for kind in (LONG, SHORT, NO_TIER)) == drawn
+
+
+def test_tiers_are_uniform_in_each_and_in_the_shares_that_were_asked_for() -> None:
+    store, generator, trials = tiered(4, 8, 3), torch.Generator().manual_seed(0), 4000
+    rule = DRAWS.build("tiers", {"long": 0.25})
+    slots = torch.cat([rule.pick(store, 4, generator, None) for _ in range(trials)])
+    wanted = torch.tensor([1 / 4] * 4 + [3 / 8] * 8 + [0.0] * 3)
+    assert close(torch.bincount(slots, minlength=15)[:12] / trials, wanted[:12], trials)
+    assert not (slots >= 12).any()
+
+
+def test_a_memory_without_tiers_is_drawn_from_uniformly() -> None:
+    store = store_with([0] * 5)
+    picked = (DRAWS.build(name).pick(store, 3, torch.Generator().manual_seed(4), None) for name in ("tiers", "uniform"))
+    assert torch.equal(*picked)

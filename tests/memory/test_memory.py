@@ -40,7 +40,12 @@ def filled(
         memory.insert(
             torch.zeros(n, 3, 2, 2, dtype=torch.uint8),
             torch.arange(100, 100 + n),
-            {"loss": torch.arange(n).float(), "angle": torch.ones(n), "feature": torch.ones(n, 2)},
+            {
+                "loss": torch.arange(n).float(),
+                "angle": torch.ones(n),
+                "feature": torch.ones(n, 2),
+                "projected": torch.eye(2)[torch.arange(n) % 2],
+            },
             Plain(),
         )
     return memory

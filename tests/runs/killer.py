@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ocssl._core import checkpoint
 from ocssl._files.atomic import replace_file
-from ocssl._training.optimizer import SGD
+from ocssl._training.optimizer import SGD, Optimizer
 from ocssl.memory import Memory
 from ocssl.runs.progress import Bars, Progress
 from ocssl.runs.run import execute
@@ -33,7 +33,7 @@ def main(folder: Path, moment: str, number: int) -> None:
     if moment == "step":  # between the backward pass and the change of the weights
         take_step = SGD.step
 
-        def step(self: SGD) -> None:
+        def step(self: Optimizer) -> None:
             die()
             take_step(self)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from ocssl._files.atomic import is_part
 from ocssl._training.optimizer import SGD
 from ocssl.cli import main
 from ocssl.data import load_benchmark
-from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
+from ocssl.errors import CheckpointError, NonFiniteLoss, OutOfMemory, RunFolderError, SettingError
 from ocssl.learner import Learner
 from ocssl.objectives.sample_statistics import Info
 from ocssl.runs.config import read_settings, resolve_run, to_toml
@@ -301,27 +302,38 @@ def test_a_missing_gpu_is_not_the_checkpoints_fault(tmp_path: Path) -> None:
     assert sorted((folder / "checkpoints").iterdir()) == found
 
 
-def test_nor_is_a_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("lack", "kind", "code"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB."), torch.OutOfMemoryError, 2),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes."), OutOfMemory, 1),
+        (MemoryError(), OutOfMemory, 1),
+    ],
+)
+def test_nor_is_a_lack_of_memory(
+    lack: Exception, kind: type[Exception], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = make(tmp_path / "r", "solar")
     go(folder, 7)
     found = sorted((folder / "checkpoints").iterdir())
 
     def full(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
+        raise lack
 
     with monkeypatch.context() as patch:
         patch.setattr(Learner, "_load_tensors", full)
-        with pytest.raises(torch.OutOfMemoryError):
+        with pytest.raises(kind):
             go(folder)
         with pytest.raises(SystemExit) as ended:
             main(["resume", str(folder)])
-    assert ended.value.code == 2
+    assert ended.value.code == code
     assert sorted((folder / "checkpoints").iterdir()) == found
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full disk to offer")
-def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
+def test_a_full_disk_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "events.jsonl").symlink_to("/dev/full")
+    monkeypatch.setattr("ocssl.runs.events.regular", os.open)  # a device is refused
     closed = []
     events = Events(tmp_path / "events.jsonl", [SimpleNamespace(write=closed.append, close=lambda: closed.append("x"))])
     with pytest.raises(OSError, match="No space left"):

@@ -4,8 +4,6 @@ arccos has an infinite slope at +-1, exactly where two views agree. `2 atan2(|u 
 same angle, is accurate to the last bit for nearly equal vectors, and its gradient never exceeds 1.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

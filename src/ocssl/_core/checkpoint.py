@@ -9,8 +9,6 @@ a migration, which turns the state of the version before into that of the next. 
 needs, one after another.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -24,9 +22,10 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as pack_tensors
 from torch import Tensor
 
+from ocssl._core.host_memory import out_of_memory
 from ocssl._files.atomic import replace_file
 from ocssl._files.untrusted import open_file, read_json, reason
-from ocssl.errors import CheckpointError
+from ocssl.errors import CheckpointError, OutOfMemory
 
 MANIFEST = "checkpoint.json"
 FORMAT = "ocssl-checkpoint"
@@ -83,10 +82,8 @@ def read(folder: str | Path, check: Check | None = None) -> State:
         raise CheckpointError(f"checkpoint {folder} does not fit this version or encoder: {error}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"checkpoint {folder} is damaged: {name} is no tensor file ({error}).") from None
-    except MemoryError:
-        raise CheckpointError(
-            f"cannot read checkpoint {folder}: {name} does not fit into this machine's memory."
-        ) from None
+    except MemoryError as error:
+        raise OutOfMemory(f"cannot read checkpoint {folder}: {out_of_memory(error)}") from None
     except OSError as error:
         raise CheckpointError(f"checkpoint {folder} is damaged: cannot read {name} ({reason(error)}).") from None
     if hashlib.sha256(packed).hexdigest() != body.get("sha256"):
@@ -98,6 +95,15 @@ def read(folder: str | Path, check: Check | None = None) -> State:
     for version in range(body["version"], VERSION):
         state = MIGRATIONS[version](*state)
     return state
+
+
+def newest(folder: str | Path) -> Path:
+    """The folder itself, or the last complete checkpoint below it if it is a run folder."""
+    folder = Path(folder)
+    if (folder / MANIFEST).exists():
+        return folder
+    below = [path.parent for path in folder.glob(f"checkpoints/*/{MANIFEST}") if path.parent.name.isdecimal()]
+    return max(below, key=lambda path: int(path.name), default=folder)
 
 
 def read_shapes(file: IO[bytes]) -> dict[str, tuple[int, ...]]:

@@ -1,7 +1,5 @@
 """Names of a package that are imported when they are first used, so that importing the package stays cheap."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

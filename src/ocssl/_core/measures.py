@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Compute = Callable[[Any], float | None]  # of features: `.train`, `.val` and `.test`, each with `.x` and `.labels`
+LEAST_SPREAD, LEAST_RANK = 0.03, 1.2  # of an encoder that has not collapsed
 EVENT_KEYS = {"event", "experience", "task", "tasks", "position", "step", "steps", "seen", "seconds", "terms"}
 
 
@@ -40,6 +41,7 @@ class Measure:
     chart: str = ""  # names the chart's file
     section: str = ""  # of the page
     shaded: bool = False  # whether its chart shows phases of decay
+    alarm: float | None = None  # below it something is wrong; drawn in its chart
     compute: Compute | None = None
 
     @property
@@ -56,11 +58,6 @@ class Measure:
     def factor(self) -> float:
         """What makes the recorded number that of the chart."""
         return 100.0 if self.format.endswith("%") else 1.0
-
-    @property
-    def hover(self) -> str:
-        """The number in plotly's template."""
-        return f"%{{y:{self.format.replace('%', 'f')}}}" + (f" {self.unit}" if self.unit else "")
 
     @property
     def summary(self) -> str:
@@ -120,16 +117,21 @@ MEASURES = Measures(
             "spread",
             "step",
             progress="spread {:.2f}",
-            caption="Near 0, all images get the same features.",
+            caption="How far the features of different images lie apart. Only the alarm line matters: near 0, all "
+            "images get the same features. A fall that ends above it is usual, as the encoder puts similar images "
+            "together.",
             axis="spread of features",
+            alarm=LEAST_SPREAD,
         ),
         Measure(
             "rank",
             "participation ratio",
             "step",
             progress="rank {:.0f}",
-            caption="Near 1, features vary along one line only.",
+            caption="How many directions the features use. Near 1, they vary along one line only, which is a collapse; "
+            "a rise means that images differ in more ways.",
             axis="directions used",
+            alarm=LEAST_RANK,
         ),
         Measure("stored", "stored images", "step", group="memory", format=".0f"),
         Measure("stored_loss", "mean stored loss", "step", group="memory"),
@@ -153,8 +155,8 @@ MEASURES = Measures(
             progress="accuracy {:5.1f} %",
             series="accuracies",
             caption="Accuracy of a probe on the frozen encoder, means over seeds with a band of one standard "
-            "deviation; the first point is the untrained encoder; vertical lines, if any, are ends of experiences "
-            "after which it was measured.",
+            "deviation. Below the level of the untrained encoder, training did harm. Vertical lines, if any, are ends "
+            "of experiences.",
             title="Accuracy over the stream",
             section="accuracy",
         ),
@@ -187,6 +189,12 @@ MEASURES = Measures(
             "itself.",
             axis="Overlap, % of pairs",
         ),
+        Measure("centred_overlap", "centred Overlap", unit="%", better="down", format=".1%"),
+        Measure("rankme", "RankMe", better="up", format=".1f"),
+        Measure("lidar", "LiDAR", better="up", format=".1f"),
+        Measure("instance_at_1", "instance@1", unit="%", better="up", format=".1%", series="instances_at_1"),
+        Measure("alignment", "alignment", better="down"),
+        Measure("uniformity", "uniformity", better="down", series="uniformities"),
     ]
 )
 

@@ -1,7 +1,5 @@
 """Explicit generators, initial weights from them, and modes of a network for a while: no global state is used."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator
@@ -21,6 +19,8 @@ def generator_for(seed: int, part: str) -> torch.Generator:
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """Kaiming normal (fan out) for convolutions, PyTorch's default for linear layers."""
     for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear) and layer.weight.is_meta:
+            continue  # has no numbers, and asking for random ones imports a compiler, which takes seconds
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu", generator=generator)
         elif isinstance(layer, nn.Linear):

@@ -1,6 +1,4 @@
-"""One table a noun: the names that settings may use, and the parts that they stand for."""
-
-from __future__ import annotations
+"""Registries: the names that settings may use, and the parts that they stand for."""
 
 import importlib.util
 import inspect
@@ -109,6 +107,8 @@ def load_parts(file: Path | None) -> None:
     """Run a Python file of the user, which registers parts: the one place where a user's code is executed."""
     if file is None:
         return
+    if not file.exists():
+        raise SettingError(f"there is no file {file}; --parts takes a Python file that registers your parts.")
     if file.suffix != ".py" or not file.is_file():
         raise SettingError(f"cannot read parts from {file}: it is not a Python file.")
     name = f"ocssl_parts_{file.stem}"

@@ -99,16 +99,20 @@ class Table:
             rows.append(Row((row.group, *cells)))
         return replace(self, headers=("group", *self.headers), rows=rows, text=(0, *(i + 1 for i in self.text)))
 
+    def records(self) -> list[dict[str, str]]:
+        """Rows for programs: cells by the name of their column."""
+        return [dict(zip(self._heads(" "), row.cells, strict=True)) for row in self.rows]
+
     def show(self, console: Console) -> None:
         """Print the table, or if it is wider than the screen, each row as a line with all its cells."""
-        table = self.__rich__()
-        if console.measure(table, options=console.options.update(width=WIDEST)).maximum <= console.width:
-            console.print(table)
-            return
-        heads = self._heads(" ")
-        lines = ["; ".join(f"{h} {c}".strip() for h, c in zip(heads, row.cells, strict=True)) for row in self.rows]
+        table = replace(self, title="", caption="").__rich__()  # they would wrap at the width of the cells
+        lines: list[RichTable | str] = [table]
+        if console.measure(table, options=console.options.update(width=WIDEST)).maximum > console.width:
+            heads = self._heads(" ")
+            lines = ["; ".join(f"{h} {c}".strip() for h, c in zip(heads, row.cells, strict=True)) for row in self.rows]
         for line in (self.title, *lines, self.caption):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            if line:
+                console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
 
     def __rich__(self) -> RichTable:
         from rich.box import HEAVY_HEAD

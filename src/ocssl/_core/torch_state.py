@@ -1,4 +1,4 @@
-"""A learner's calls: one thread at a time, and with PyTorch's modes as they should be, whatever the caller has set."""
+"""A learner's calls run one at a time, with PyTorch's modes set for them, whatever the caller has set."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+
+from ocssl._core.host_memory import memory_checked
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -48,6 +50,7 @@ def own_torch_state() -> Iterator[None]:
             torch.set_default_dtype(torch.float32)
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
+        stack.enter_context(memory_checked())
         yield
 
 

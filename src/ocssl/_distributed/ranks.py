@@ -4,8 +4,6 @@
 the other processes. What is asked must be asked by all ranks, in the same order.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ocssl._core.registry import Registry
-from ocssl._distributed.syncnorm import synchronise
+from ocssl._distributed.sync_batch_norm import synchronise
 from ocssl.errors import OcsslError, SettingError
 from ocssl.settings import LearnerSettings
 

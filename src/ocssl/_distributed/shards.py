@@ -1,6 +1,4 @@
-"""A memory in parts: every rank holds the samples of its own arrivals, and answers for all where all are meant."""
-
-from __future__ import annotations
+"""The memory of a run on several ranks: each holds the samples that arrived at it, and compares its best with all."""
 
 from collections.abc import Mapping, Sequence
 

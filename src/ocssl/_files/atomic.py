@@ -1,7 +1,5 @@
 """Files written all or nothing: beside their place, flushed to disk, then moved there."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

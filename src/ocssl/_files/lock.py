@@ -1,13 +1,13 @@
 """A lock on a file. It ends with the process that holds it, `kill -9` included, and needs no lock file."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from ocssl._files.untrusted import regular
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def locked(path: Path, mode: str = "rb", waiting: Callable[[], None] | None = No
     from filelock import lock_descriptor  # takes 50 ms to import
 
     while True:
-        with open(path, mode) as file:
+        with open(path, mode, opener=regular) as file:
             if not lock_descriptor(file.fileno(), blocking=False):
                 if waiting is None:
                     raise BlockingIOError(errno.EWOULDBLOCK, "another process holds the lock", str(path))

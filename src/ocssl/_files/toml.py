@@ -1,7 +1,5 @@
 """TOML: read from files that others wrote, and written."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 Functions here raise OSError for a file and ValueError for its content; `reading` turns both into an OcsslError.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -17,7 +15,8 @@ from typing import IO, Any
 from ocssl.errors import OcsslError, printable
 
 MOST_BYTES = 2**26  # of a text file
-_FLAGS = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+_NO_WAIT = sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY"))
+_FLAGS = os.O_RDONLY | _NO_WAIT | getattr(os, "O_BINARY", 0)
 
 
 def open_file(path: Path | bytes, most: int | None = None, links: bool = True) -> IO[bytes]:
@@ -37,6 +36,17 @@ def open_file(path: Path | bytes, most: int | None = None, links: bool = True) -
         file.close()
         raise
     return file
+
+
+def regular(path: str, flags: int) -> int:
+    """An `opener` for the built-in `open`: a file to write or lock that is made if need be, and never waited for."""
+    handle = os.open(path, flags | _NO_WAIT, 0o666)
+    try:
+        _require_regular(os.fstat(handle), None)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _require_regular(facts: os.stat_result, most: int | None) -> None:

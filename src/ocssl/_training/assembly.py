@@ -1,22 +1,23 @@
 """From settings to the parts of a learner: every name is looked up here, and nowhere else."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from ocssl._core.host_memory import out_of_memory
 from ocssl._core.random import generator_for, initialise
 from ocssl._core.registry import Registry
 from ocssl._distributed.ranks import ALONE, Ranks
 from ocssl._distributed.shards import Shard
+from ocssl._training.finetune import freeze, rate_factors
 from ocssl._training.guard import Guard
 from ocssl._training.optimizer import OPTIMIZERS, Optimizer
-from ocssl.encoders import ENCODERS, feature_dimension
+from ocssl.encoders import ENCODERS, check_module, feature_dimension, load_weights
+from ocssl.encoders.randomness import own_randomness
 from ocssl.errors import SettingError, unknown
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective
@@ -78,15 +79,20 @@ def require_known(settings: LearnerSettings) -> None:
 
 
 def usable_device(name: str | torch.device) -> torch.device:
-    """The device of that name, if this machine has it."""
+    """The device of that name, if this machine has it; auto: a CUDA GPU, else Apple's (mps), else the processor."""
+    there: dict[str, Callable[[], bool]] = {
+        "cuda": torch.cuda.is_available,
+        "mps": torch.backends.mps.is_available,
+        "cpu": lambda: True,
+    }
     try:
-        device = torch.device(name)
+        device = torch.device(next(kind for kind, found in there.items() if found()) if name == "auto" else name)
     except RuntimeError:
-        raise SettingError(f"unknown device {name!r}: cpu and cuda are known.") from None
-    if device.type not in ("cpu", "cuda"):
-        raise SettingError(f"device {device.type} is not supported: use cpu or cuda.")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise SettingError("device cuda is not available: this PyTorch finds no GPU; use cpu.")
+        raise unknown("device", str(name), [*there, "auto"]) from None
+    if device.type not in there:
+        raise SettingError(f"device {device.type} is not supported: use cpu, cuda or mps.")
+    if not there[device.type]():
+        raise SettingError(f"device {device.type} is not available: this PyTorch finds no GPU of that kind; use cpu.")
     return device
 
 
@@ -144,24 +150,87 @@ def build_objective(
     chosen = settings.objective
     options = options_of("objective", chosen.model_dump())
     with torch.random.fork_rng(devices=[]):  # layers draw throw-away weights
+        torch.default_generator.manual_seed(generator.initial_seed())  # of the CPU alone
         if encoder is None:
             encoder = ENCODERS.build(settings.encoder.name, encoder_options, image_size)
-            initialise(encoder, generator)
+            if not getattr(encoder, "draws_weights", False):
+                initialise(encoder, generator)
+            _start_weights(encoder, settings, encoder_options)
+        check_module(encoder)
+        freeze(encoder, settings.encoder)
+        own_randomness(encoder, generator.initial_seed())
         dimension = feature_dimension(encoder, image_size)
         objective = OBJECTIVES.build(chosen.name, options, encoder, dimension, chosen.projection)
     for name, head in objective.named_children():
         if name != "encoder":
             initialise(head, generator)
     objective.begin()
+    if settings.views.local:
+        _check_local_views(settings, image_size, objective)
     if settings.compute.precision == "bfloat16":
         objective.precision = torch.bfloat16
     return objective
 
 
-def build_optimizer(settings: LearnerSettings, parameters: Mapping[str, nn.Parameter], guard: Guard) -> Optimizer:
-    """The optimizer of named parameters."""
+def _start_weights(encoder: nn.Module, settings: LearnerSettings, options: Mapping[str, Any]) -> None:
+    """The weights that a new encoder starts from, where they are not random; none on the meta device."""
+    chosen = settings.encoder
+    if any(tensor.is_meta for tensor in encoder.state_dict().values()):
+        return
+    if chosen.weights is not None:
+        load_weights(encoder, chosen.weights, chosen.sha256)
+    elif ENCODERS.complete(chosen.name, options).get("pretrained"):
+        encoder.load_pretrained()  # type: ignore[operator]
+
+
+def native_size(settings: LearnerSettings) -> int:
+    """The image size that the named encoder was made for."""
+    chosen = settings.encoder
+    found = ENCODERS.preprocessing(chosen.name, options_of("encoder", chosen.model_dump()))
+    if found is None or found.size is None:
+        raise SettingError(f"image_size is None, and encoder {chosen.name!r} has no size of its own: pass image_size=.")
+    return found.size
+
+
+def without_weights(settings: LearnerSettings) -> LearnerSettings:
+    """The same learner with random weights, to be filled from a checkpoint: no file or network is needed."""
+    known = ENCODERS.options(settings.encoder.name) if settings.encoder.name in ENCODERS else {}
+    random = {"weights": None, **({"pretrained": False} if "pretrained" in known else {})}
+    if settings.encoder.weights is None and "pretrained" not in known:
+        return settings
+    return settings.model_copy(update={"encoder": settings.encoder.model_copy(update=random)})
+
+
+def _check_local_views(settings: LearnerSettings, image_size: int, objective: Objective) -> None:
+    """Raise where the objective takes no local views, or the encoder not their size."""
+    if not objective.takes_local:
+        able = " or ".join(name for name in OBJECTIVES if OBJECTIVES[name].takes_local)
+        raise SettingError(
+            f"objective {settings.objective.name!r} takes no local views: leave views.local out, or set "
+            f"objective.name={able}."
+        )
+    size = settings.views.local_pixels(image_size)
+    advice = f"set views.local_size to a size that it takes; {image_size} always works"
+    if size > image_size:
+        raise SettingError(f"views.local_size is {size}, larger than the images ({image_size} px).")
+    try:
+        dimension = feature_dimension(objective.encoder, size)
+    except SettingError as error:
+        raise SettingError(f"local views of {size} px: {str(error).removesuffix('.')}; {advice}.") from None
+    if dimension != objective.dimension:
+        lengths = f"{dimension} features at {size} px and {objective.dimension} at {image_size} px"
+        raise SettingError(f"local views of {size} px: the encoder gives {lengths}; {advice}.")
+
+
+def build_optimizer(settings: LearnerSettings, network: nn.Module, guard: Guard) -> Optimizer:
+    """The optimizer of a network's trained parameters, with their rates."""
+    parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise SettingError("nothing is left to train: encoder.freeze takes all, and there are no heads.")
     chosen = settings.optimizer
-    return OPTIMIZERS.build(chosen.name, options_of("optimizer", chosen.model_dump()), parameters, chosen, guard)
+    built = OPTIMIZERS.build(chosen.name, options_of("optimizer", chosen.model_dump()), parameters, chosen, guard)
+    built.factors = rate_factors(network, parameters, settings)
+    return built
 
 
 def can_compile(device: torch.device) -> bool:
@@ -215,8 +284,11 @@ def build_memory(
     columns |= keep.columns(capacity)
     try:
         store = Store(capacity, (3, image_size, image_size), columns, device)
-    except (RuntimeError, MemoryError):
-        raise SettingError(f"memory.capacity is {chosen.capacity}: this machine cannot hold that many slots.") from None
+    except (RuntimeError, MemoryError) as error:
+        lack = f"; {found}" if (found := out_of_memory(error)) else ""
+        raise SettingError(
+            f"memory.capacity is {chosen.capacity}: this machine cannot hold that many slots{lack}; lower it."
+        ) from None
     generator = generator_for(seed, ranks.named("memory"))
     memory = Memory(store, keep, draw, generator, ema=chosen.ema, unit_vectors=chosen.mean == "unit")
     return memory if ranks.size == 1 else Shard(memory, ranks, chosen.capacity)

@@ -1,7 +1,5 @@
 """Batches: the images that callers hand in, checked, and stream and replayed rows side by side or mixed (LUMP)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ocssl._core.host_memory import check_memory
 from ocssl.errors import DataError
 from ocssl.memory import Replay
 from ocssl.settings import ScheduleSettings
@@ -53,7 +52,8 @@ def as_ids(ids: Any, count: int, first: int) -> Tensor:
         raise DataError(f"wanted {count} integer ids, one an image, got a masked array; fill its gaps first.")
     try:
         given = torch.as_tensor(ids)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError) as error:
+        check_memory(error)
         raise DataError(f"wanted {count} integer ids, one an image, got {ids!r:.80}.") from None
     if given.shape != (count,) or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise DataError(f"wanted {count} integer ids, one an image, got {given.dtype} {list(given.shape)}.")
@@ -78,15 +78,15 @@ class Join:
         waits = self.schedule.short == "wait" and fresh > 0 and stored <= wanted
         return 0 if waits else wanted
 
-    def __call__(self, views: Tensor, fresh: int, replay: Replay) -> tuple[Tensor, Replay]:
+    def __call__(self, crops: tuple[Tensor, ...], fresh: int, replay: Replay) -> tuple[tuple[Tensor, ...], Replay]:
         """Views [V, B, ...] of the batch, stream rows first, and the replay whose samples have rows of their own.
 
         A mixed row is neither of its two images, so nothing of it is written back to the replayed one's slot.
         """
         if not self.schedule.mix or not len(replay):
-            return views, replay
+            return crops, replay
         share = self._beta()
-        return torch.lerp(views[:, fresh:], views[:, :fresh], share), replay.none()
+        return tuple(torch.lerp(views[:, fresh:], views[:, :fresh], share) for views in crops), replay.none()
 
     def _beta(self) -> float:
         """One draw from Beta(a, a): X / (X + Y) of two Gamma(a) numbers."""

@@ -1,7 +1,5 @@
 """Losses, gradients and weights that are not finite: a step is refused before any weight changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

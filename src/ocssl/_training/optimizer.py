@@ -1,7 +1,5 @@
 """Optimizers: how weights move along their gradients. A new optimizer goes here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -30,6 +28,7 @@ class Optimizer:
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], settings: OptimizerSettings, guard: Guard) -> None:
         self.parameters, self.settings, self.lr, self._guard = dict(parameters), settings, settings.lr, guard
+        self.factors: dict[str, float] = {}  # on the learning rate of some parameters
         # Made at once: parameters may have their first gradient in different steps.
         self.state = {name: self.start(parameter) for name, parameter in self.parameters.items()}
 
@@ -48,17 +47,35 @@ class Optimizer:
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
+        rate = self.lr
+        try:
+            for factor, names in self._groups():
+                self.lr = rate * factor
+                self.step_group(names)
+        finally:
+            self.lr = rate
+
+    def step_group(self, names: list[str]) -> None:
+        """Move parameters that have gradients and share the learning rate `self.lr`."""
         refused = self._guard.refused > 0
-        for weight, gradient, state in zip(*self._columns(), strict=True):
+        for weight, gradient, state in zip(*self._columns(names), strict=True):
             moved, changed = self.update(weight, gradient, state)
             for old, new in [(weight, moved), *((state[name], new) for name, new in changed.items())]:
                 old.copy_(torch.where(refused, old, new))
 
-    def _columns(self) -> tuple[list[Tensor], list[Tensor], list[dict[str, Tensor]]]:
-        """Parameters that have a gradient, their gradients and their states."""
-        found = {name: p for name, p in self.parameters.items() if p.grad is not None}
-        gradients = [p.grad for p in found.values() if p.grad is not None]
-        return list(found.values()), gradients, [self.state[name] for name in found]
+    def _groups(self) -> list[tuple[float, list[str]]]:
+        """Names of parameters that have a gradient, by the factor on their rate."""
+        groups: dict[float, list[str]] = {}
+        for name, parameter in self.parameters.items():
+            if parameter.grad is not None:
+                groups.setdefault(self.factors.get(name, 1.0), []).append(name)
+        return list(groups.items())
+
+    def _columns(self, names: list[str]) -> tuple[list[Tensor], list[Tensor], list[dict[str, Tensor]]]:
+        """Parameters, their gradients and their states."""
+        found = [self.parameters[name] for name in names]
+        gradients = [p.grad for p in found if p.grad is not None]
+        return list(found), gradients, [self.state[name] for name in names]
 
     def _common(self) -> dict[str, Any]:
         """What torch's fused optimizers take: a step is skipped where the guard has refused the loss."""
@@ -89,11 +106,10 @@ class SGD(Optimizer):
     prefix = ""  # momentum.NAME
 
     def start(self, parameter: Tensor) -> dict[str, Tensor]:
-        return {"momentum": torch.zeros_like(parameter)} if self.settings.momentum else {}
+        return {"momentum": _zeros(parameter)} if self.settings.momentum else {}
 
-    @torch.no_grad()
-    def step(self) -> None:
-        weights, gradients, states = self._columns()
+    def step_group(self, names: list[str]) -> None:
+        weights, gradients, states = self._columns(names)
         momenta = [state.get("momentum") for state in states]
         momentum = self.settings.momentum
         sgd(weights, gradients, momenta, momentum=momentum, dampening=0.0, nesterov=False, **self._common())
@@ -112,7 +128,7 @@ class LarsSGD(Optimizer):
         self.trust_coefficient = trust_coefficient
 
     def start(self, parameter: Tensor) -> dict[str, Tensor]:
-        return {"momentum": torch.zeros_like(parameter)}
+        return {"momentum": _zeros(parameter)}
 
     def update(self, weight: Tensor, gradient: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         if weight.ndim > 1:
@@ -133,11 +149,19 @@ class AdamW(Optimizer):
 
     def start(self, parameter: Tensor) -> dict[str, Tensor]:
         steps = torch.zeros((), device=parameter.device)
-        return {"mean": torch.zeros_like(parameter), "square": torch.zeros_like(parameter), "steps": steps}
+        return {"mean": _zeros(parameter), "square": _zeros(parameter), "steps": steps}
 
-    @torch.no_grad()
-    def step(self) -> None:
-        weights, gradients, states = self._columns()
+    def step_group(self, names: list[str]) -> None:
+        weights, gradients, states = self._columns(names)
         means, squares, steps = ([state[name] for state in states] for name in ("mean", "square", "steps"))
         betas: dict[str, Any] = {"beta1": self.beta1, "beta2": self.beta2}
         adamw(weights, gradients, means, squares, [], steps, amsgrad=False, eps=self.eps, **betas, **self._common())
+
+
+def _zeros(parameter: Tensor) -> Tensor:
+    """Like a parameter; on the meta device `zeros_like` imports a compiler, which takes seconds."""
+    return (
+        torch.empty_strided(parameter.shape, parameter.stride(), device="meta")
+        if parameter.is_meta
+        else (torch.zeros_like(parameter))
+    )

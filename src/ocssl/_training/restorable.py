@@ -1,13 +1,12 @@
 """Whether a checkpoint can be that of a learner: types, shapes, sizes and values, before anything is built of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ocssl._core.host_memory import check_memory
 from ocssl._core.random import generator_for
 from ocssl._training.assembly import build_memory, build_objective, build_terms
 from ocssl.errors import CheckpointError, SettingError
@@ -35,7 +34,8 @@ def check_state(shapes: Shapes, facts: Mapping[str, Any], encoder: nn.Module | N
         wanted, columns, capacity = _expected(settings, facts["image_size"], encoder)
     except SettingError as error:
         raise CheckpointError(f"its settings cannot be used: {error}") from None
-    except (NotImplementedError, RuntimeError):  # a part of the user's own that cannot be built without numbers
+    except (NotImplementedError, RuntimeError) as error:  # a part of the user's own, which needs numbers to be built
+        check_memory(error)
         return
     network = {name for name in shapes if name.startswith(NETWORK)}
     for name in sorted(network ^ wanted.keys()):

@@ -1,7 +1,5 @@
 """The learner's answers to rules that ask for more than stored statistics: MIR and GSS."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -28,33 +26,34 @@ class LearnerContext:
         seen, asked = self._see(self._stream), self._see(images)
         with frozen_statistics(objective):
             with single_sample(objective, len(self._stream) == 1):
-                loss = objective(seen).total(seen.new_ones(len(self._stream)))
+                loss = objective(*seen).total(seen[0].new_ones(len(self._stream)))
             slopes = torch.autograd.grad(loss, weights, materialize_grads=True)
             with torch.no_grad(), single_sample(objective, len(images) == 1):
-                before: Output = objective(asked)
+                before: Output = objective(*asked)
                 with _moved(weights, slopes, -self._lr):
-                    after: Output = objective(asked)
+                    after: Output = objective(*asked)
         return after.loss - before.loss
 
     def gradients(self, batches: Sequence[Tensor]) -> Tensor:
         """In eval mode. Where samples matter to one another's losses all batches are one, for negatives or means."""
         objective, weights = self._objective, last_layers(self._objective)
         sizes = [len(images) for images in batches]
-        views = self._see(torch.cat(list(batches)))
+        crops = self._see(torch.cat(list(batches)))
         together = objective.contrastive or objective.per_sample != "exact"
-        rows = views.new_empty(len(sizes), sum(w.numel() for w in weights))
+        rows = crops[0].new_empty(len(sizes), sum(w.numel() for w in weights))
         with evaluating(objective):
             if together:
-                losses = iter(objective(views).loss.split(sizes))
+                losses = iter(objective(*crops).loss.split(sizes))
             else:
-                losses = (objective(part).loss for part in views.split(sizes, dim=1))
+                parts = zip(*(views.split(sizes, dim=1) for views in crops), strict=True)
+                losses = (objective(*part).loss for part in parts)
             for row, loss in zip(rows, losses, strict=True):
                 slopes = torch.autograd.grad(loss.mean(), weights, retain_graph=together, materialize_grads=True)
                 torch.cat([slope.flatten() for slope in slopes], out=row)
         return rows
 
-    def _see(self, images: Tensor) -> Tensor:
-        return self._views(images, self._generator, self._objective.views)
+    def _see(self, images: Tensor) -> tuple[Tensor, ...]:
+        return self._views.crops(images, self._generator, self._objective.views)
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """The parts of `ocssl bench`: run, printed as they are measured, saved, and compared with an earlier run."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import platform
@@ -21,6 +19,7 @@ from ocssl.results.evaluate_runs import write_json
 PARTS = ("start", "step", "methods", "views", "memory", "overlap", "probes", "decode", "resident")
 MODULES = {"start": "processes", "step": "steps", "methods": "steps", "resident": "processes"}  # the others: by name
 SLOWER = 1.15  # beyond this, and beyond the quartiles of both runs, a figure has become worse
+BUSY = 0.5  # load per core from which figures are not to be trusted
 FORMAT = 1
 NAME, QUARTILES = 66, 22  # characters
 
@@ -71,8 +70,21 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
+def _busy() -> str:
+    """What other programs do to the figures, before anything is measured; empty where the machine is quiet."""
+    load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
+    if load < BUSY * cores:
+        return ""
+    return f"the machine is busy (load {load:.1f} on {cores} cores); close other programs and measure again."
+
+
 def save(path: Path, machine: dict[str, Any], rows: Sequence[Row]) -> None:
-    write_json({"format": FORMAT, "machine": machine, "rows": [row.json() for row in rows]}, path)
+    write_json(content(machine, rows), path)
+
+
+def content(machine: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    """All figures, as they are saved."""
+    return {"format": FORMAT, "machine": machine, "rows": [row.json() for row in rows]}
 
 
 @dataclass(frozen=True)
@@ -114,11 +126,14 @@ class Printer:
         self.screen, self.baseline = screen, baseline
         self.missed: list[str] = []
         self.worse: list[str] = []
+        self.busy = _busy()
 
     def head(self, machine: dict[str, Any]) -> None:
         """Print the machine, and how that of the baseline differs."""
         about = "{processor}, {cores} cores, {threads} threads, {instructions}, torch {torch}".format(**machine)
         self._print(f"{about}{', quick' if machine['quick'] else ''}; median, quartiles")
+        if self.busy:
+            self._print(f"Warning: {self.busy}", "yellow")
         before = self.baseline.machine if self.baseline else machine
         changed = {key: value for key, value in machine.items() if key != "ocssl" and before.get(key) != value}
         if changed:
@@ -148,6 +163,8 @@ class Printer:
         for title, keys in (("Bars that were missed", self.missed), ("Worse than before", self.worse)):
             if keys:
                 self._print(f"{title}: {'; '.join(keys)}", "bold red")
+        if self.busy and (self.missed or self.worse):
+            self._print(f"The cause may be other programs: {self.busy}", "yellow")
         return bool(self.missed or self.worse)
 
     def _print(self, text: str, style: str = "") -> None:

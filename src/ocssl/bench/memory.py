@@ -1,4 +1,4 @@
-"""The memory: how the cost of a round grows with its slots, what it allocates, and its rules beside naive ones."""
+"""The replay memory: how its cost grows with the slots, what it allocates, and its rules beside naive ones."""
 
 from __future__ import annotations
 

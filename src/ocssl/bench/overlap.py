@@ -1,10 +1,8 @@
-"""Overlap and Deviation beside the bare work under them, beside an arccos for every pair, and what they hold.
+"""Time and memory of Overlap and Deviation, beside their bare matrix product and beside an arccos for every pair.
 
 Features are normal and angles uniform up to 0.9 radians. The bare product is that of all samples with all samples, in
 blocks of 1,024 rows into memory made before; Overlap is symmetric and needs half of it.
 """
-
-from __future__ import annotations
 
 import json
 import sys

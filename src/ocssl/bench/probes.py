@@ -1,11 +1,9 @@
-"""Probes of features: seconds at the paper's size, and how many times longer naive ways take.
+"""Probes of features: seconds at the paper's size, and how much longer naive code takes.
 
 Joint: 100 classes, 45,000 training, 5,000 validation and 10,000 test features of 512-d. Tasks: 20 of 5 classes with
 2,250, 250 and 500. A fifth of all that with --quick. Features are overlapping classes behind a ReLU, so that
 training takes many epochs.
 """
-
-from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence

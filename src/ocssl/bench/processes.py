@@ -1,10 +1,8 @@
-"""What is measured in other processes: the wait for `import ocssl` and `ocssl --help`, and resident memory.
+"""Measured in other processes: the start of `import ocssl` and `ocssl --help`, and resident memory.
 
 Resident memory: what a learner holds beside what it has to hold, and whether that grows along the stream. It is
 measured only where Linux tells it.
 """
-
-from __future__ import annotations
 
 import ctypes
 import json

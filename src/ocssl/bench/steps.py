@@ -1,7 +1,5 @@
 """What a training step costs: beside the bare network, phase by phase, and for every method beside FIFO replay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
@@ -25,6 +23,8 @@ Pass = tuple[str, int, int]  # forward or both ways, views, rows
 EXTRA: dict[str, list[Pass]] = {
     "minred": [("forward", 2, STREAM)],  # newcomers as they are
     "cla-e": [("forward", 2, ROWS)],  # teacher
+    "climb": [("forward", 2, ROWS)],  # teacher
+    "storyboard": [("forward", 2, STREAM)],  # newcomers as they are
     "scale": [("forward", 1, ROWS)],  # snapshot
     "mir": [("both", 2, STREAM), ("forward", 2, 512), ("forward", 2, 512)],  # virtual step; candidates before and after
     "gss": [("both", 2, 110)],  # gradients of ten parts of ten and of the newcomers: at most a whole backward pass
@@ -91,7 +91,7 @@ def bare_step(learner: Learner) -> Workload:
     views, optimizer = learner._see(images), learner._optimizer
 
     def step() -> None:
-        loss = learner.objective(views).loss.mean()
+        loss = learner.objective(*views).loss.mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -103,7 +103,7 @@ def to_nchw(learner: Learner) -> Learner:
     """The learner with its tensors and weights in NCHW, as most code has them."""
     learner.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     see = learner._see
-    learner._see = lambda images: see(images).contiguous()  # type: ignore[method-assign]
+    learner._see = lambda images: tuple(views.contiguous() for views in see(images))  # type: ignore[method-assign]
     return learner
 
 

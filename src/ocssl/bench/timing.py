@@ -1,6 +1,4 @@
-"""How figures are measured: workloads timed in turn in one process, rows with quartiles and bars, child processes."""
-
-from __future__ import annotations
+"""How benchmarks measure: alternating rounds in one process, quartiles, limits, and child processes."""
 
 import json
 import statistics

@@ -4,8 +4,6 @@ The peer makes them the way torchvision's transforms do: every operation takes a
 computing in float32 in between.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

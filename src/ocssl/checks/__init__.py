@@ -9,7 +9,16 @@ objective or a term remembers in its `state_dict`.
 """
 
 from ocssl.checks.contract import ContractError, check_stream
+from ocssl.checks.encoders import check_encoder
 from ocssl.checks.networks import check_objective, check_term
 from ocssl.checks.rules import check_draw, check_keep
 
-__all__ = ["ContractError", "check_draw", "check_keep", "check_objective", "check_stream", "check_term"]
+__all__ = [
+    "ContractError",
+    "check_draw",
+    "check_encoder",
+    "check_keep",
+    "check_objective",
+    "check_stream",
+    "check_term",
+]

@@ -1,7 +1,5 @@
 """What all contract checks share, and the contract of streams."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Contracts of objectives and terms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Contracts of keep and draw rules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

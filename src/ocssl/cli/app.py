@@ -1,31 +1,40 @@
-"""The command line's frame: errors that a user can act on become one sentence on stderr and exit code 2."""
+"""The command line: errors that a user can act on become one sentence on stderr and exit code 2."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import cyclopts
 from cyclopts import App, CycloptsError
 
-from ocssl import __version__
 from ocssl._core.devices import keep_freed_memory
-from ocssl.errors import NonFiniteLoss, OcsslError, nearest
+from ocssl.errors import NonFiniteLoss, OcsslError, OutOfMemory, nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+
+def _version() -> str:
+    from ocssl import __version__  # it reads the metadata of the package, which takes a while
+
+    return __version__
+
+
 app = App(
     name="ocssl",
     help="Online continual self-supervised learning: train an image encoder on a changing stream that is seen once.",
-    version=__version__,
+    version=_version,
     version_flags=["--version"],
     help_format="plaintext",  # it has no markup, and a renderer of markup takes long to import
 )
 
+TORCHLESS = {"--help", "-h", "--version", "completion"}
 BAD_INPUT, FAILED = 2, 1
+LACKING = "lower schedule.batch, encoder.width, memory.capacity or stream.image_size, or end other programs."
 WIDE = 250  # characters of a line that goes to a file or pipe
 
 
@@ -45,11 +54,17 @@ def main(words: Sequence[str] | None = None) -> None:
 def _run(words: Sequence[str] | None) -> int:
     try:
         _require_current_folder()
+        if not TORCHLESS.intersection(sys.argv[1:] if words is None else words):
+            from ocssl._core.host_memory import require_room_for_torch
+
+            require_room_for_torch()
         status = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         return complain(_one_sentence(error), BAD_INPUT)
     except NonFiniteLoss as error:
         return complain(str(error), FAILED)
+    except OutOfMemory as error:
+        return complain(str(OutOfMemory(error.lack, error.advice or LACKING)), FAILED)
     except OcsslError as error:
         return complain(str(error), BAD_INPUT)
     except KeyboardInterrupt:
@@ -57,11 +72,15 @@ def _run(words: Sequence[str] | None) -> int:
     except BrokenPipeError:  # the reader of our output has gone
         _drop_output()
         return FAILED
-    except OSError as error:  # such as a full disk behind standard output
-        _drop_output()
+    except Exception as error:
+        from ocssl._core.host_memory import out_of_memory
+
+        if lack := out_of_memory(error):
+            return complain(str(OutOfMemory(lack.lack, LACKING)), FAILED)
+        if not isinstance(error, OSError):
+            raise
+        _drop_output()  # such as a full disk behind standard output
         return complain(f"cannot read or write {error.filename or 'the output'}: {error.strerror or error}.", FAILED)
-    except MemoryError as error:
-        return complain(f"out of memory ({error}): lower encoder.width, memory.capacity or stream.image_size.", FAILED)
     return status if isinstance(status, int) else 0
 
 
@@ -75,6 +94,9 @@ def _open_standard_streams() -> None:
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # a name that is no text, or a locale that lacks a character
 
 
 def _require_current_folder() -> None:
@@ -110,4 +132,35 @@ def _one_sentence(error: CycloptsError) -> str:
         close = nearest(word, [name for name in app if not name.startswith("-")])
         hint = f"did you mean {close!r}?" if close else "see: ocssl --help"
         return f"unknown command {word!r}: {hint}"
+    choices = get_args(error.target_type) if isinstance(error, cyclopts.CoercionError) and error.target_type else ()
+    if isinstance(error, cyclopts.CoercionError) and error.token and choices:
+        name = error.token.keyword or (error.argument.name.lstrip("-").upper() if error.argument else "the value")
+        close = nearest(error.token.value, map(str, choices))
+        hint = f"did you mean {close!r}? " if close else ""
+        return f"{name} is {error.token.value!r}: {hint}Known: {', '.join(map(str, choices))}."
     return " ".join(str(error).split())
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
+    """Print the script that completes commands and options in a shell.
+
+    Example: ocssl completion bash > ~/.local/share/bash-completion/completions/ocssl
+
+    Parameters
+    ----------
+    shell
+        bash, zsh or fish.
+    """
+    sys.stdout.write(app.generate_completion(shell=shell))
+    return 0
+
+
+def print_json(found: object) -> int:
+    """Print a result for programs; what was not measured is null."""
+    import json
+
+    from ocssl.runs.events import nan_to_none
+
+    sys.stdout.write(f"{json.dumps(nan_to_none(found), indent=1)}\n")
+    return 0

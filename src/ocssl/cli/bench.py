@@ -1,15 +1,13 @@
 """Commands that measure the machine: `ocssl bench`."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import FAILED, app, console
-from ocssl.cli.options import Count, Output, Switch
+from ocssl.cli.app import FAILED, app, console, print_json
+from ocssl.cli.options import Count, Json, Output, Switch
 
 
 @app.command
@@ -21,11 +19,12 @@ def bench(
     threads: Count = 0,
     output: Output = None,
     compare: Path | None = None,
+    json: Json = False,
 ) -> int:
-    """Measure speed on this machine, relative to a baseline that is timed in turn in the same process.
+    """Measure speed on this machine, each part beside plain code that does the same.
 
-    Each measurement is printed with its quartiles and, if there is one, its limit. Close other programs first: noise
-    widens the quartiles. Ends with exit code 1 if a limit is missed or a measurement is worse than before.
+    Prints each measurement with its quartiles and, if there is one, its limit. Close other programs first. Ends with
+    exit code 1 if a limit is missed or, with --compare, a measurement is worse than before.
 
     Example: ocssl bench --quick -o before.json; then, after a change: ocssl bench --quick --compare before.json
 
@@ -49,7 +48,7 @@ def bench(
     names = harness.select_parts(parts or [])
     baseline = harness.load_baseline(compare) if compare else None
     effort = Effort(quick=quick, threads=checked_int("--threads", threads, 0, 1024) or os.cpu_count() or 1)
-    screen, machine = console(), harness.machine(effort)
+    screen, machine = console(silent=json), harness.machine(effort)
     printer = harness.Printer(screen, baseline)
     printer.head(machine)
     rows: list[Row] = []
@@ -62,4 +61,7 @@ def bench(
             harness.save(output, machine, rows)
     if output:
         screen.print(f"all figures: {output}", soft_wrap=True)
-    return FAILED if printer.foot() else 0
+    failed = printer.foot()
+    if json:
+        print_json(harness.content(machine, rows))
+    return FAILED if failed else 0

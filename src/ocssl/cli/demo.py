@@ -1,7 +1,5 @@
 """The demo: SOLAR against Reservoir and FIFO replay on the embedded stream, in two minutes on two cores."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +7,7 @@ from rich.console import Console
 
 from ocssl._core.table import Row, Table
 from ocssl._files.atomic import remove_folder
+from ocssl.cli.app import print_json
 from ocssl.errors import OcsslError, RunFolderError
 from ocssl.launch.process_pool import run_all
 from ocssl.results import write_report
@@ -32,7 +31,7 @@ COMMON: dict[str, Any] = {  # the synthetic benchmark, scaled down until three m
 OWN: dict[str, dict[str, Any]] = {"solar": {"terms.overlap.k": 50}}  # a quarter of the memory, as in the paper
 
 
-def run_demo(out: Path, seed: int, console: Console) -> int:
+def run_demo(out: Path, seed: int, console: Console, json: bool = False) -> int:
     """Run the three methods side by side, then print their table and the report's place."""
     console.print("An encoder learns from an unlabeled stream whose classes keep changing; each image is seen once.")
     console.print("Three methods side by side; about two minutes on two cores.\n")
@@ -50,6 +49,8 @@ def run_demo(out: Path, seed: int, console: Console) -> int:
     write_report(list(folders.values()), report)
     console.print(_table([finished(folder) or {} for folder in folders.values()]))
     console.print(f"report: {report.resolve()}", soft_wrap=True)
+    if json:
+        print_json({"report": str(report), "runs": [finished(folder) for folder in folders.values()]})
     return 0
 
 

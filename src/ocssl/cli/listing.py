@@ -1,7 +1,5 @@
 """The names of all parts, for `ocssl list`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any, Literal, get_args, get_origin, get_type_hints

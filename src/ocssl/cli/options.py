@@ -1,7 +1,5 @@
 """Options that several commands share: the type of each, and its line of help."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +8,10 @@ from cyclopts import Parameter, Token
 
 
 def _whole_number(type_: type, tokens: Sequence[Token]) -> int:
-    return int(tokens[0].value)  # 1.5 is an error, not 2
+    try:
+        return int(tokens[0].value)  # 1.5 is an error, not 2
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} is not a whole number.") from None
 
 
 Count = Annotated[int, Parameter(converter=_whole_number)]
@@ -30,23 +31,34 @@ Benchmark = Annotated[
 ]
 RunFolder = Annotated[Path, Parameter(help="The run folder.")]
 Data = Annotated[Path | None, Parameter(help="The folder or archive with the benchmark's data.")]
-Moved = Annotated[Path | None, Parameter(help="Where the benchmark's data lie, if they have been moved.")]
+Moved = Annotated[Path | None, Parameter(help="Where the benchmark's data are now, if they have been moved.")]
 BadImages = Annotated[
     Literal["skip", "stop"] | None,
     Parameter(help="Skip images that cannot be used and list them (the default), or stop at the first."),
 ]
+Preset = Annotated[
+    Literal["none", "cpu", "gpu", "auto"],
+    Parameter(
+        help="Lower network, memory and batch to what a kind of machine can carry (settings of --set stay); "
+        "auto: by looking at this one."
+    ),
+]
 Cache = Annotated[Path | None, Parameter(help="The folder for decoded images; by default the user's cache folder.")]
 Compat = Literal["none", "authors"]
-COMPAT = Parameter(help="authors: the linear probe as in the authors' code, which drops partial batches.")
+COMPAT = Parameter(help="authors: score as the code of SOLAR's authors, which leaves out the last batch.")
 Parts = Annotated[
     Path | None,
-    Parameter(help="A Python file that registers your rules, objectives, terms or measures; it is run first."),
+    Parameter(help="A Python file that registers rules, terms, encoders or other parts of your own; it is run first."),
 ]
 Track = Annotated[
     list[Literal["tensorboard", "wandb"]] | None,
     Parameter(negative=(), help="Also write the numbers to tensorboard or wandb; may be given twice."),
 ]
-Device = Annotated[Literal["cpu", "cuda"], Parameter(help="Device to compute on.")]
+Device = Annotated[
+    Literal["cpu", "cuda", "mps", "auto"],
+    Parameter(help="Device to compute on; auto: a CUDA GPU, else Apple's (mps, untested), else the processor."),
+]
+Json = Annotated[bool, Parameter(negative=(), help="Print the result as JSON only.")]
 Ray = Annotated[
     str | None,
     Parameter(

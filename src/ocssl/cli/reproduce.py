@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import app, complain, console
-from ocssl.cli.options import Cache, Count, Device, Ray, Switch, Threads
-from ocssl.cli.run import exit_code, require_exists
+from ocssl.cli.app import app, complain, console, print_json
+from ocssl.cli.options import Cache, Count, Device, Json, Ray, Switch, Threads
+from ocssl.cli.run import chosen_device, exit_code, require_exists
 from ocssl.errors import SettingError
 
 if TYPE_CHECKING:
@@ -34,30 +34,31 @@ def reproduce(
     ray: Ray = None,
     dry_run: Switch = False,
     machine: str | None = None,
+    json: Json = False,
 ) -> int:
-    """Reproduce tables and figures of the paper, our numbers beside those of the paper.
+    """Reproduce tables and figures of the SOLAR paper, with its numbers beside ours.
 
-    Runs that several of them need are run once. Interrupted or killed, the same command continues. Figures, tables
-    (Markdown, LaTeX, CSV) and runs are written to the output folder.
+    A run that several of them need is made once. After a stop or a crash, the same command continues. Figures, tables
+    (Markdown, LaTeX, CSV) and runs are in the output folder.
 
     Example: ocssl reproduce table2 --scale mini --benchmark synthetic
 
     Parameters
     ----------
     what
-        table1 to table7, figure2, figure3, figure5 to figure20, all, or evidence (see: ocssl list experiments).
+        table1 to table7, figure2, figure3, figure5 to figure20, all, evidence or field (see: ocssl list experiments).
     scale
         paper: its settings to the letter, for GPUs; mini: one fixed, smaller protocol for a CPU.
     benchmark
-        Where the mini scale runs everything: cifar100 (the default), mini-imagenet, pacs or synthetic.
+        The benchmark of the mini scale: cifar100 (the default), mini-imagenet, pacs or synthetic.
     only
         Run only this row of tables and figures, such as SOLAR; may be given several times. All finished runs are shown.
     seed
         Run these seeds instead of those of the paper (0, 1 and 2); may be given several times.
     out
-        The output folder; by default reproduced/SCALE, with the benchmark's name at the mini scale.
+        The output folder; by default reproduced/SCALE-BENCHMARK, or reproduced/paper.
     data
-        The folder or archive with a benchmark's data; with several benchmarks NAME=PATH, once for each.
+        The folder or archive with the benchmark's data; NAME=PATH, once for each, if there are several benchmarks.
     workers
         Runs at a time; 0: as many as there are cores.
     dry_run
@@ -72,7 +73,7 @@ def reproduce(
     rows = only or []
     plans, size = chosen(what, rows, seed or []), read_scale(scale, benchmark)
     workers, threads = checked_int("--workers", workers, 0, 4096), checked_int("--threads", threads, 1, 1024)
-    screen = console()
+    on_device, screen = chosen_device(device), console(silent=json)
     if dry_run:
         from ocssl.cost import calibrate, gpu
         from ocssl.results.paper.paper_tables import cost_of, cost_table
@@ -85,12 +86,15 @@ def reproduce(
             costs = cost_of(plans, size, rates, bars.report, rows)
         if costs:
             cost_table(costs, size, rates).show(screen)
+            if json:
+                print_json(cost_table(costs, size, rates).records())
         else:
             screen.print("nothing to run: it is made from the recipes of the package.")
         return 0
     if machine:
         raise SettingError("--machine is for --dry-run: runs are made on this machine.")
 
+    from ocssl._core.table import Table
     from ocssl.launch.process_pool import runner
     from ocssl.results.paper.reproduce import reproduce as make
     from ocssl.results.paper.run_store import RunStore
@@ -101,10 +105,13 @@ def reproduce(
     reading = _reading(sorted(wanted), data or [], cache)
     if ray is None:  # else they lie on the cluster's nodes
         require_exists(found.path for found in reading.values() if found.path)
-    with runner(ray, threads, device) as run_all, stop_on_signals() as stop:
-        failures = make(plans, size, RunStore(place, reading, device, run_all), screen, stop, workers, rows)
+    with runner(ray, threads, on_device) as run_all, stop_on_signals() as stop:
+        store, shown = RunStore(place, reading, on_device, run_all), list[Table]()
+        failures = make(plans, size, store, screen, stop, workers, rows, shown)
     for name, reason in failures.items():
         complain(f"{name}: {reason}")
+    if json:
+        print_json({table.title: table.records() for table in shown})
     return exit_code(screen, stop, failures)
 
 

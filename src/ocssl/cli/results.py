@@ -1,19 +1,35 @@
-"""Commands that read finished or running runs: `ocssl evaluate`, `diagnose`, `report`, `list`."""
+"""Commands that read finished or running runs: `ocssl evaluate`, `diagnose`, `report`, `compare`, `list`."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import app, console
-from ocssl.cli.options import COMPAT, Checkpoint, Compat, Count, Device, Moved, Parts, Processes, RunFolder, Switch
+from ocssl.cli.app import app, console, print_json
+from ocssl.cli.options import (
+    COMPAT,
+    Checkpoint,
+    Compat,
+    Count,
+    Device,
+    Json,
+    Moved,
+    Parts,
+    Processes,
+    RunFolder,
+    Switch,
+)
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ocssl._core.table import Table
     from ocssl.results.evaluate_runs import Inspection
+    from ocssl.results.read import Run
 
 Probe = Literal["linear", "ridge", "knn"]
 Kind = Literal[
@@ -42,26 +58,34 @@ class Inspecting:
     device: Device = "cpu"
     output: Annotated[Path | None, Parameter(name=["--output", "-o"], help="A JSON file for all numbers.")] = None
     quiet: Annotated[bool, Parameter(negative=(), help="Print no progress.")] = False
+    json: Json = False
 
     def of(self, folder: Path) -> Inspection:
+        from ocssl.cli.run import chosen_device
         from ocssl.results.evaluate_runs import Inspection
         from ocssl.runs.progress import Bars
 
-        bars = Bars(console(), self.quiet)
-        return Inspection(folder, bars, self.checkpoint, self.data, self.workers, self.device, self.parts)
+        bars = Bars(console(), self.quiet or self.json)
+        return Inspection(
+            folder, bars, self.checkpoint, self.data, self.workers, chosen_device(self.device), self.parts
+        )
 
     def show(self, found: dict[str, Any], table: Table) -> int:
         """Print a table, and write all numbers to a file if one is named."""
         from ocssl.results.evaluate_runs import write_json
 
-        console().print(table)
+        screen = console(silent=self.json)
+        table.show(screen)
+        if self.json:
+            print_json(found)
         if self.output:
             write_json(found, self.output)
-            console().print(f"all numbers: {self.output}", soft_wrap=True)
+            screen.print(f"all numbers: {self.output}", soft_wrap=True)
         return 0
 
 
 USUAL = Inspecting()
+LEAST_FOLLOW, MOST_FOLLOW = 0.5, 86_400  # seconds
 
 
 @app.command
@@ -74,9 +98,9 @@ def evaluate(
     probe_compat: Annotated[Compat, COMPAT] = "none",
     how: Inspecting = USUAL,
 ) -> int:
-    """Probe the checkpoints of a run: features are encoded once, and every probe is trained on them.
+    """Probe the checkpoints of a run: train simple classifiers on the features of its frozen encoder.
 
-    Nothing in the run folder changes.
+    Images are encoded once for all probes. The run folder does not change.
 
     Example: ocssl evaluate runs/solar-cifar100-seed0 --probe linear --probe knn --per-task -o probes.json
 
@@ -104,22 +128,23 @@ def diagnose(
     times: Switch = False,
     how: Inspecting = USUAL,
 ) -> int:
-    """The latent space at the evaluations of a run: Deviation, Overlap, spectrum, rank, uniformity, alignment.
+    """Measure the latent space at each evaluation of a run: Deviation, Overlap, spectrum, uniformity, alignment.
 
-    Latent Rehearsal Decay shows as Deviation falling and Overlap rising. Nothing in the run folder changes.
+    Deviation is how far the views of one image lie apart; Overlap is the share of image pairs whose views mix.
+    Deviation that falls and Overlap that rises are signs of Latent Rehearsal Decay. The run folder does not change.
 
     Example: ocssl diagnose runs/solar-cifar100-seed0 --on stream --on memory -o latent.json
 
     Parameters
     ----------
     on
-        Images to measure on: stream (the default), memory (what was stored at that moment) or test; may be repeated.
+        Images to measure: stream (the default), memory (stored at that moment) or test; may be given several times.
     samples
         Images of each, chosen at random; 0: all.
     views
         Random views of each image.
     times
-        Also the spectrum and uniformity of past, current and future tasks' test images.
+        Also the spectrum and uniformity of the test images of past, current and future tasks.
     """
     from ocssl.results.evaluate_runs import diagnose_run, diagnosis_table
 
@@ -135,9 +160,11 @@ def report(
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("report.html"),
     figures: Path | None = None,
     tables: Path | None = None,
+    follow: float | None = None,
     parts: Parts = None,
+    json: Json = False,
 ) -> int:
-    """One self-contained HTML page on one or more runs.
+    """Write one self-contained HTML page about one or more runs.
 
     Example: ocssl report runs/solar-synthetic-seed0 runs/er-fifo-synthetic-seed0 -o report.html --figures figures
 
@@ -151,24 +178,104 @@ def report(
         A folder for the charts as PDF and PNG.
     tables
         A folder for overview and comparison as LaTeX, Markdown and CSV.
+    follow
+        Write the page again after this many seconds, until all runs are finished. An open page reloads itself.
     """
     from ocssl._core.registry import load_parts
     from ocssl.results import write_report
+    from ocssl.results.page import report_json
 
     load_parts(parts)
+    screen = console(silent=json)
+    if follow is not None:
+        _follow(folders, output, follow, screen)
     size = write_report(folders, output, figures, tables)
-    console().print(f"report: {output} ({size / 1e6:.1f} MB)", soft_wrap=True)
+    screen.print(f"report: {output} ({size / 1e6:.1f} MB)", soft_wrap=True)
     for what, place in (("figures", figures), ("tables", tables)):
         if place:
-            console().print(f"{what}: {place}", soft_wrap=True)
+            screen.print(f"{what}: {place}", soft_wrap=True)
+    return print_json({"report": str(output), "bytes": size, **report_json(folders)}) if json else 0
+
+
+def _follow(folders: list[Path], output: Path, seconds: float, screen: Console) -> None:
+    """Write the page again and again until every run is finished, or the user stops it: then once more."""
+    from ocssl.errors import SettingError
+    from ocssl.results import write_report
+    from ocssl.results.read import read_runs
+    from ocssl.runs.stop import stop_on_signals
+
+    if not LEAST_FOLLOW <= seconds <= MOST_FOLLOW:
+        raise SettingError(f"--follow is {seconds:g}: give from {LEAST_FOLLOW} to {MOST_FOLLOW} seconds.")
+    with stop_on_signals() as stop:
+        while not all(run.finished for run in read_runs(folders)):
+            write_report(folders, output, follow=seconds)
+            screen.print(f"report: {output}, written again every {seconds:g} s until all runs are finished")
+            ends = time.monotonic() + seconds
+            while not stop and time.monotonic() < ends:
+                time.sleep(min(0.2, seconds))
+            if stop:
+                return
+
+
+@app.command
+def compare(folders: list[Path], /, *, label_free: Switch = False, json: Json = False, parts: Parts = None) -> int:
+    """Compare methods by the runs that share a seed: mean difference, 95 % interval, and whether it is better.
+
+    Each method is compared with SOLAR, or with the best method if SOLAR was not run. It takes three shared seeds to
+    tell.
+
+    Example: ocssl compare runs/solar-synthetic-seed0 runs/er-fifo-synthetic-seed0
+
+    Parameters
+    ----------
+    folders
+        Run folders, or folders that contain run folders.
+    label_free
+        Instead: how well measures without labels rank encoders as the probe does, within runs and between methods.
+    """
+    from ocssl._core.registry import load_parts
+    from ocssl.results import tables
+    from ocssl.results.compare import compare as differences
+    from ocssl.results.run_groups import find_runs
+    from ocssl.results.summary import summary
+
+    load_parts(parts)
+    runs = find_runs(folders)
+    if label_free:
+        return _label_free(runs, json)
+    found = differences(runs)
+    if json:
+        return print_json(tables.comparison_json(found))
+    screen = console()
+    for sentence in summary(runs):
+        screen.print(sentence)
+    if found:
+        tables.comparison(found, runs).show(screen)
+    return 0
+
+
+def _label_free(runs: list[Run], json: bool) -> int:
+    from ocssl.errors import RunFolderError
+    from ocssl.results.rank_correlation import label_free, label_free_tables
+
+    found = label_free(runs)
+    if not found["within"] and not found["between"]:
+        raise RunFolderError(
+            "nothing to correlate: it takes finished runs with labels and at least 5 evaluations, or 4 methods that "
+            "can be compared (see: ocssl compare without --label-free)."
+        )
+    if json:
+        return print_json(found)
+    for table in label_free_tables(found):
+        table.show(console())
     return 0
 
 
 @app.command(name="list")
-def list_(kind: Kind, /) -> int:
-    """The names that settings and commands understand, with a line on each.
+def list_(kind: Kind, /, *, json: Json = False) -> int:
+    """List the names that settings and commands accept, with one line about each.
 
-    Methods and benchmarks override the defaults of settings that are listed; run.toml records the values of a run.
+    The settings are listed with their defaults. Methods and benchmarks change some; run.toml has the values of a run.
 
     Example: ocssl list methods
 
@@ -179,6 +286,8 @@ def list_(kind: Kind, /) -> int:
     """
     from ocssl.cli.listing import names
 
+    if json:
+        return print_json(names(kind))
     screen = console()
     for title, table in names(kind).items():
         if title:

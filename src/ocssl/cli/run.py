@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ocssl.cli import options
-from ocssl.cli.app import BAD_INPUT, FAILED, app, console
+from ocssl.cli.app import BAD_INPUT, FAILED, app, console, print_json
 from ocssl.cli.options import Assignments, Benchmark, Count, Data, Device, Moved, Parts, Quiet, RunFolder, Seed, Track
-from ocssl.errors import NonFiniteLoss, OcsslError, SettingError
+from ocssl.errors import NonFiniteLoss, OcsslError, OutOfMemory, SettingError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ocssl.runs.config import RunSettings
     from ocssl.runs.stop import Stop
 
-PATHS = ("folder", "parquet")  # benchmarks whose name holds a path
+PATHS = ("folder", "parquet", "wds")  # benchmarks whose name holds a path
 
 
 @app.command
@@ -39,13 +39,15 @@ def run(
     workers: Count | None = None,
     cache: options.Cache = None,
     init: Path | None = None,
+    preset: options.Preset = "none",
     probe_compat: Annotated[options.Compat | None, options.COMPAT] = None,
     parts: Parts = None,
     track: Track = None,
     device: Device = "cpu",
     quiet: Quiet = False,
+    json: options.Json = False,
 ) -> int:
-    """Train a method on a benchmark, evaluating on the way.
+    """Train a method on a benchmark and evaluate it along the stream.
 
     Example: ocssl run solar cifar100 --data cifar-100-python --seed 1 --set memory.capacity=500
 
@@ -56,12 +58,13 @@ def run(
     out
         The run folder; by default runs/METHOD-BENCHMARK-seedN.
     seed
-        Decides initial weights, order inside experiences, views and memory.
+        The seed of initial weights, order inside experiences, views and memory.
     workers
-        Decode images during training with this many processes; by default all are decoded once, into the cache.
+        Decode images while training, with this many processes; by default all are decoded before, into the cache.
     init
         Start from the weights of this run folder or saved learner.
     """
+    benchmark = benchmark_of(benchmark)
     flags = {
         "data.path": data_path(benchmark, data),
         "data.bad_images": bad_images,
@@ -71,8 +74,8 @@ def run(
         "init.path": init,
         "evaluate.compat": probe_compat,
     }
-    with job(device, quiet, parts, track) as how:
-        return start(method, benchmark, seed, given_settings(flags, set), out, how)
+    with job(device, quiet, parts, track, json) as how:
+        return start(method, benchmark, seed, given_settings(flags, set), out, how, preset)
 
 
 @app.command
@@ -90,6 +93,7 @@ def pretrain(
     cache: options.Cache = None,
     device: Device = "cpu",
     quiet: Quiet = False,
+    json: options.Json = False,
 ) -> int:
     """Pre-train offline: SimSiam over many epochs of all images, with warm-up and a cosine learning rate.
 
@@ -102,10 +106,11 @@ def pretrain(
     epochs
         Passes over all images.
     batch
-        Images a step.
+        Images per step.
     seed
-        Decides initial weights, order and views.
+        The seed of initial weights, order and views.
     """
+    benchmark = benchmark_of(benchmark)
     flags = {
         "stream.epochs": epochs,
         "schedule.batch": batch,
@@ -114,7 +119,7 @@ def pretrain(
         "data.bad_images": bad_images,
         "data.cache": cache,
     }
-    with job(device, quiet) as how:
+    with job(device, quiet, json=json) as how:
         return start("pretrain", benchmark, seed, given_settings(flags, set), out, how)
 
 
@@ -128,18 +133,19 @@ def resume(
     track: Track = None,
     device: Device = "cpu",
     quiet: Quiet = False,
+    json: options.Json = False,
 ) -> int:
     """Continue a run that was stopped or killed. On the same machine and device the result is the same to the bit.
 
     Example: ocssl resume runs/solar-synthetic-seed0
     """
-    with job(device, quiet, parts, track) as how:
+    with job(device, quiet, parts, track, json) as how:
         return resume_run(folder, how, data=data)
 
 
 @app.command
-def demo(*, out: Path = Path("ocssl-demo"), seed: Seed = 0) -> int:
-    """Three methods on the embedded stream, a table and a report, in about two minutes on two cores.
+def demo(*, out: Path = Path("ocssl-demo"), seed: Seed = 0, json: options.Json = False) -> int:
+    """Train three methods on a small built-in stream, then print a table and write a report: about two minutes.
 
     Example: ocssl demo
 
@@ -148,14 +154,23 @@ def demo(*, out: Path = Path("ocssl-demo"), seed: Seed = 0) -> int:
     out
         The folder for the three runs and report.html; runs of an earlier demo in it are replaced.
     seed
-        Another seed gives another stream order, other weights and views.
+        The seed of stream order, initial weights and views.
     """
     from ocssl.cli.demo import run_demo
 
-    return run_demo(out, seed, console())
+    return run_demo(out, seed, console(silent=json), json)
 
 
 # ---- from the command line to a run folder, and through the run -----------------------------------------------------
+
+
+def chosen_device(name: str) -> str:
+    """The device that auto stands for on this machine; any other name as it is."""
+    if name != "auto":
+        return name
+    from ocssl._training.assembly import usable_device
+
+    return str(usable_device(name))
 
 
 @dataclass(frozen=True)
@@ -167,6 +182,7 @@ class Job:
     quiet: bool
     parts: Path | None  # the user's Python file
     track: Sequence[str]
+    json: bool = False  # print the result for programs, and nothing else
 
     def resume_words(self, data: Path | None) -> list[str]:
         """The options that the command which continues this one needs."""
@@ -175,7 +191,9 @@ class Job:
 
 
 @contextmanager
-def job(device: str, quiet: bool, parts: Path | None = None, track: Sequence[str] | None = None) -> Iterator[Job]:
+def job(
+    device: str, quiet: bool, parts: Path | None = None, track: Sequence[str] | None = None, json: bool = False
+) -> Iterator[Job]:
     """Join the processes that torchrun started, or none. If several fail, the first one prints why."""
     import torch
 
@@ -183,11 +201,12 @@ def job(device: str, quiet: bool, parts: Path | None = None, track: Sequence[str
     from ocssl._distributed.ranks import joined
     from ocssl.runs.tracking import require_libraries
 
+    device = chosen_device(device)
     with joined(device) as ranks:
         try:
             load_parts(parts)
             require_libraries(track or ())
-            yield Job(ranks, device, quiet, parts, track or ())
+            yield Job(ranks, device, quiet or json, parts, track or (), json)
         except torch.OutOfMemoryError as error:
             raise SettingError(
                 f"the device is out of memory ({str(error).partition('.')[0]}); lower schedule.batch, encoder.width or "
@@ -199,21 +218,35 @@ def job(device: str, quiet: bool, parts: Path | None = None, track: Sequence[str
             raise SystemExit(FAILED if isinstance(error, NonFiniteLoss) else BAD_INPUT) from None
 
 
-def start(method: str, benchmark: str, seed: int, given: Mapping[str, Any], out: Path | None, job: Job) -> int:
+def start(
+    method: str,
+    benchmark: str,
+    seed: int,
+    given: Mapping[str, Any],
+    out: Path | None,
+    job: Job,
+    preset: str = "none",
+) -> int:
     """Make a run folder and run it. Errors are found before there is a folder."""
-    from ocssl.cost import ImageCounts, about_bytes
+    from ocssl.cost import ImageCounts, about_bytes, fitting_preset, most_bytes
     from ocssl.data import load_benchmark
     from ocssl.runs.config import resolve_run
-    from ocssl.runs.folder import create
+    from ocssl.runs.folder import SKIPPED, create
     from ocssl.runs.progress import Bars
-    from ocssl.runs.run import make_stream, new_learner
+    from ocssl.runs.run import make_stream, moments, new_learner
 
     ranks = job.ranks
-    settings = with_digest(resolve_run(method, benchmark, seed, {"compute.ranks": ranks.size, **given}))
-    with ranks.in_turn(), Bars(console(silent=not ranks.first), job.quiet) as bars:
+    given = {"compute.ranks": ranks.size, **given}
+    with memory_advice():
+        if preset == "auto":
+            preset = fitting_preset(resolve_run(method, benchmark, seed, given, "gpu"), job.device)
+        settings = with_digest(resolve_run(method, benchmark, seed, given, preset))
+    with memory_advice(settings), ranks.in_turn(), Bars(console(silent=not ranks.first or job.json), job.quiet) as bars:
         loaded = load_benchmark(settings.benchmark, settings.stream, settings.data, bars.report)
-    steps = settings.schedule.passes * len(make_stream(loaded, settings))
-    new_learner(settings, ranks.device(job.device), ranks)  # finds settings that do not fit together
+    with memory_advice(settings):
+        stream = make_stream(loaded, settings)
+        steps = settings.schedule.passes * len(stream)
+        new_learner(settings, ranks.device(job.device), ranks)  # finds settings that do not fit together
     kind, _, place = benchmark.partition(":")
     name = f"{kind}-{Path(place).name}" if place else kind
     folder = out or Path("runs") / f"{Path(method).stem}-{name}-seed{seed}"
@@ -222,7 +255,12 @@ def start(method: str, benchmark: str, seed: int, given: Mapping[str, Any], out:
         if not job.quiet:
             size = max(1, about_bytes(settings, ImageCounts.of(loaded)) / 1e6)  # does not depend on the stream's length
             memory = f"about {size:,.0f} MB of memory beside PyTorch's own"
-            console().print(f"{folder}: {steps:,} steps, {memory}", soft_wrap=True)
+            evaluations = int(settings.evaluate.start) + len(moments(stream, settings.evaluate.every))
+            parts = most_bytes(settings, ImageCounts.of(loaded), len(stream), evaluations, len(loaded.skipped()))
+            disk = f"at most {sum(parts.values()) / 1e6:,.0f} MB on disk"
+            if loaded.skipped():
+                console().print(f"{loaded.usage()}; list: {folder / SKIPPED}", soft_wrap=True)
+            console().print(f"{folder}: {steps:,} steps, {memory}, {disk}", soft_wrap=True)
     ranks.barrier()
     return resume_run(folder, job, loaded)
 
@@ -235,16 +273,50 @@ def resume_run(folder: Path, job: Job, loaded: LoadedBenchmark | None = None, da
     from ocssl.runs.run import execute
     from ocssl.runs.stop import stop_on_signals
 
-    screen = console(silent=not job.ranks.first)
-    with stop_on_signals() as stop, Bars(screen, job.quiet) as bars:
+    screen = console(silent=not job.ranks.first or job.json)
+    with memory_advice(folder=folder), stop_on_signals() as stop, Bars(screen, job.quiet) as bars:
         end_with_parent(stop)
         metrics = execute(folder, Progress(bars), stop, job.device, loaded, data, job.ranks, job.track)
     if metrics is None:
         again = f"{command(job.ranks.size)} {shlex.join(['resume', str(folder), *job.resume_words(data)])}"
         screen.print(f"stopped and saved; continue with: {again}", soft_wrap=True)
+        if job.json and job.ranks.first:
+            print_json({"folder": str(folder), "finished": False, "continue": again})
         return 128 + (stop.signal or 0)
     screen.print(_summary(metrics, folder), soft_wrap=True)
+    if job.json and job.ranks.first:
+        print_json({"folder": str(folder), "finished": True, **metrics})
     return 0
+
+
+@contextmanager
+def memory_advice(settings: RunSettings | None = None, folder: Path | None = None) -> Iterator[None]:
+    """If the host's memory is not enough in the block: say which setting to lower, and what is left of a run."""
+    try:
+        yield
+        return
+    except Exception as error:
+        from traceback import clear_frames
+
+        from ocssl._core.host_memory import out_of_memory
+
+        lack = out_of_memory(error)
+        if lack is None:
+            raise
+        clear_frames(error.__traceback__)  # they hold what takes the memory
+    raise _advised(lack.lack, settings, folder)
+
+
+def _advised(lack: str, settings: RunSettings | None, folder: Path | None) -> OutOfMemory:
+    from ocssl.cost.advice import lower
+    from ocssl.runs.config import read_settings
+    from ocssl.runs.folder import SETTINGS, complete_checkpoints
+
+    if folder is None:
+        return OutOfMemory(lack, lower(settings))
+    last = max(complete_checkpoints(folder), default=None)
+    kept = f"The last good checkpoint is {last}." if last else "No checkpoint was made yet."
+    return OutOfMemory(lack, f"{lower(read_settings(folder / SETTINGS))} {kept}")
 
 
 def _summary(metrics: dict[str, Any], folder: Path) -> str:
@@ -267,7 +339,13 @@ def given_settings(flags: Mapping[str, Any], assignments: list[str] | None) -> d
 
 
 def with_digest(settings: RunSettings) -> RunSettings:
-    """The settings with the checksum of the weights that a run starts from, so that it resumes from the same."""
+    """The settings with the checksums of the weights that a run starts from, so that it resumes from the same."""
+    if settings.encoder.weights is not None:
+        from ocssl.encoders.weights import digest as file_digest
+
+        file = Path(settings.encoder.weights).expanduser().absolute()
+        chosen = settings.encoder.model_copy(update={"weights": str(file), "sha256": file_digest(file)})
+        settings = settings.model_copy(update={"encoder": chosen})
     if settings.init.path is None:
         return settings
     from ocssl.runs.initial_weights import digest, read_weights
@@ -278,6 +356,16 @@ def with_digest(settings: RunSettings) -> RunSettings:
 
 
 # ---- shared with sweep and reproduce --------------------------------------------------------------------------------
+
+
+def benchmark_of(word: str) -> str:
+    """A benchmark by its name; an existing path, or one with a separator, is images of the user's own."""
+    from ocssl import recipes
+    from ocssl.data.sources.source import own_source
+
+    known = recipes.benchmarks()
+    is_path = "/" in word or Path(word).is_dir() or word.endswith((".tar", ".parquet"))
+    return word if word.partition(":")[0] in known or not is_path else own_source(word)
 
 
 def data_path(benchmark: str, data: Path | None) -> str | None:

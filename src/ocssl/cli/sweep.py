@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ocssl.cli.app import app, console
-from ocssl.cli.options import Count, Data, Device, Parts, Quiet, Ray, Switch, Threads, Track
-from ocssl.cli.run import data_path, exit_code, option_words, require_exists, with_digest
+from ocssl.cli.app import app, console, print_json
+from ocssl.cli.options import Count, Data, Device, Json, Parts, Quiet, Ray, Switch, Threads, Track
+from ocssl.cli.run import chosen_device, data_path, exit_code, option_words, require_exists, with_digest
 from ocssl.errors import SettingError
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ def sweep(
     track: Track = None,
     dry_run: Switch = False,
     quiet: Quiet = False,
+    json: Json = False,
 ) -> int:
-    """Run methods, benchmarks, seeds and a grid of settings side by side; the same command again continues.
+    """Run a grid of methods, benchmarks, seeds and settings in parallel; the same command again continues.
 
     Example: ocssl sweep sizes.toml --workers 2, where sizes.toml has these four lines (more in docs/sweeps.md):
 
@@ -50,11 +51,11 @@ def sweep(
     spec
         The TOML file that says what to run.
     out
-        The folder for all run folders; by default what the file says, or runs/NAME-OF-THE-FILE.
+        The folder for all runs; by default the `out` of the file, or runs/NAME-OF-THE-FILE.
     workers
         Runs at a time; 0: as many as there are cores, or as the cluster has.
     dry_run
-        List the runs and make nothing.
+        List the runs without starting them.
     """
     from ocssl._core.registry import load_parts
     from ocssl.launch.process_pool import runner
@@ -73,12 +74,12 @@ def sweep(
     require_libraries(track or ())
     folder = out or Path(wanted.out or f"runs/{spec.stem}")
     runs = [replace(run, settings=with_digest(run.settings)) for run in plan(wanted)]
-    screen = console()
+    chosen, screen = chosen_device(device), console(silent=json)
     if dry_run:
         _list(runs, folder, screen)
         return 0
     options = option_words(track, parts=parts.absolute() if parts else None)
-    with runner(ray, threads, device) as run_all, stop_on_signals() as stop, Bars(screen, quiet) as bars:
+    with runner(ray, threads, chosen) as run_all, stop_on_signals() as stop, Bars(screen, quiet) as bars:
         folders = prepare(folder, runs)
         failures = run_all(folders, bars, stop, workers=workers, options=options)
     metrics = results(folders)
@@ -91,6 +92,8 @@ def sweep(
     screen.print(f"{len(metrics)} of {len(runs)} runs are finished; all numbers: {place}", soft_wrap=True)
     if metrics and not stop:
         screen.print(f"report: ocssl report {folder} -o report.html", soft_wrap=True)
+    if json:
+        print_json({"runs": metrics, "failures": failures, "table": table(runs, metrics).records(), "csv": str(place)})
     return exit_code(screen, stop, failures)
 
 

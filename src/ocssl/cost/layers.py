@@ -3,15 +3,13 @@
 Shapes come from the learner built on PyTorch's meta device, which stores nothing. Rows are counted on a trial: one
 minibatch of the real learner made small. How many rows a method sends through a layer, forwards and backwards, depends
 on its recipe and neither on the width of the encoder nor on the size of images. So the trial has a narrow encoder and
-8 px images and takes a fraction of a second; teachers, candidates and gradients that a rule asks for are counted
-without being named here.
+images of 8 px, or of the first size that the encoder takes, and takes a fraction of a second; teachers, candidates and
+gradients that a rule asks for are counted without being named here.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
 from functools import lru_cache, partial
 from typing import Any
@@ -21,16 +19,21 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ocssl._core.random import evaluating, generator_for
-from ocssl._training.assembly import build_memory, build_objective, build_optimizer, build_terms
+from ocssl._training.assembly import build_memory, build_objective, build_optimizer, build_terms, without_weights
+from ocssl._training.finetune import ENCODER
 from ocssl._training.guard import Guard
 from ocssl._training.rule_context import LearnerContext
 from ocssl.encoders import ENCODERS
+from ocssl.encoders.encoder import blank_pass
+from ocssl.errors import SettingError
 from ocssl.learner import Learner
 from ocssl.settings import LearnerSettings, OptimizerSettings, ViewSettings
 
 FLOAT = 4  # bytes
+RATES = ("encoder_lr", "layer_decay")  # factors on learning rates
+REST = "(products)"  # an encoder's matrix products outside its layers, such as attention, counted as a layer
 SCRATCH = 16  # bytes a slot of a store's working space
-WIDTH, SIZE = 8, 8  # of the trial: channels, pixels
+WIDTH, SIZES = 8, (8, 32, 64, 224)  # of the trial: channels, pixels: the first that the encoder takes
 SLOTS = 2000  # of the trial at most
 
 
@@ -85,23 +88,25 @@ def _flops(layer: nn.Module, out: Tensor) -> float:
 # ---- shapes ---------------------------------------------------------------------------------------------------------
 
 
-def shape_of(settings: LearnerSettings, image_size: int) -> Shape:
-    """The shape of the learner that these settings make."""
+def shape_of(settings: LearnerSettings, image_size: int, work: bool = True) -> Shape:
+    """The shape of the learner that these settings make; without `work` only bytes, which takes seconds less."""
     once = settings.schedule.model_copy(update={"passes": 1})
-    return _shape_of(_without_rates(settings).model_copy(update={"schedule": once}).model_dump_json(), image_size)
+    alike = _without_rates(settings).model_copy(update={"schedule": once})
+    return _shape_of(alike.model_dump_json(), image_size, work)
 
 
 def _without_rates(settings: LearnerSettings) -> LearnerSettings:
     """The settings without what changes neither shapes nor counts, so that many runs share one count."""
     views = settings.views.model_copy(update={"mean": ViewSettings().mean, "std": ViewSettings().std})
     terms = {name: {**own, "weight": float(own.get("weight", 1.0) > 0)} for name, own in settings.terms.items()}
-    usual = OptimizerSettings().model_dump(include={"lr", "weight_decay", "schedule", "warmup"})
+    usual = OptimizerSettings().model_dump(include={"lr", "weight_decay", "schedule", "warmup", *RATES})
     optimizer = settings.optimizer.model_copy(update=usual)
-    return settings.model_copy(update={"optimizer": optimizer, "views": views, "terms": terms})
+    learner = settings.model_copy(update={"optimizer": optimizer, "views": views, "terms": terms})
+    return without_weights(learner)
 
 
 @lru_cache(maxsize=256)
-def _shape_of(settings_json: str, image_size: int) -> Shape:
+def _shape_of(settings_json: str, image_size: int, work: bool = True) -> Shape:
     settings = LearnerSettings.model_validate_json(settings_json)
     meta = torch.device("meta")
     with meta:
@@ -112,10 +117,10 @@ def _shape_of(settings_json: str, image_size: int) -> Shape:
     trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
     columns = [memory.store[name] for name in memory.store]
     return Shape(
-        layers=_layers(network, type(objective.encoder), image_size),
+        layers=_layers(network, image_size, work),
         weights=_bytes(network.state_dict().values()),
         trained=_bytes(trained.values()),
-        state=_bytes(build_optimizer(settings, trained, Guard(meta)).tensors().values()),
+        state=_bytes(build_optimizer(settings, network, Guard(meta)).tensors().values()),
         slots=settings.memory.capacity,
         slot=SCRATCH + sum(column[:0].element_size() * column.shape[1:].numel() for column in columns),
         dimension=objective.dimension,
@@ -123,22 +128,35 @@ def _shape_of(settings_json: str, image_size: int) -> Shape:
     )
 
 
-def _layers(network: nn.Module, encoder: type[nn.Module], image_size: int) -> dict[str, Layer]:
-    """Every layer: those of an encoder, and of copies of it, by passing one image through, the others as heads."""
+def _encoders(network: nn.Module) -> dict[str, nn.Module]:
+    """The encoder and copies of it, by name."""
+    return {name: module for name, module in network.named_modules() if getattr(module, ENCODER, False)}
+
+
+def _layers(network: nn.Module, image_size: int, work: bool) -> dict[str, Layer]:
+    """Every layer: those of an encoder, and of copies of it, by passing one image through, the others as heads.
+
+    With `work` also what an encoder computes outside its layers; PyTorch imports a compiler to count that.
+    """
     found = {
         name: Layer(2.0 * layer.weight.numel(), float(FLOAT * layer.out_features))
         for name, layer in network.named_modules()
         if isinstance(layer, nn.Linear)
     }
-    for prefix, module in network.named_modules():
-        if type(module) is not encoder:
-            continue
+    for prefix, module in _encoders(network).items():
+        inside: list[float] = []
 
-        def note(name: str, layer: nn.Module, _: tuple[Tensor, ...], out: Tensor, prefix: str = prefix) -> None:
+        def note(
+            name: str, layer: nn.Module, _: Any, out: Tensor, prefix: str = prefix, inside: list[float] = inside
+        ) -> None:
             found[f"{prefix}.{name}"] = Layer(_flops(layer, out), float(FLOAT * out.numel()))
+            inside.append(_flops(layer, out))
 
-        with torch.no_grad(), evaluating(module), _hooked(module, note):
-            module(torch.empty(1, 3, image_size, image_size, device="meta"))
+        counter = FlopCounterMode(display=False) if work else None
+        with torch.no_grad(), evaluating(module), _hooked(module, note), counter or nullcontext():
+            blank_pass(module, (1, 3, image_size, image_size))
+        rest = counter.get_total_flops() - sum(inside) if counter else 0.0
+        found[f"{prefix}.{REST}"] = Layer(max(0.0, rest), 0.0)
     return found
 
 
@@ -162,14 +180,37 @@ class Passes:
     inside: float = 0.0  # floating-point operations of layers, at the trial's size
     other: float = 0.0  # those of matrix products outside layers
 
+    images: int = 0  # in the pass of an encoder that is under way
+
     @contextmanager
     def counting(self, network: nn.Module) -> Iterator[None]:
         """Count the rows that pass through the layers of a network in the block."""
-        with _hooked(network, self._count):
-            yield
+        handles = []
+        for name, encoder in _encoders(network).items():
+            handles.append(encoder.register_forward_pre_hook(self._enter))
+            handles.append(encoder.register_forward_hook(partial(self._leave, f"{name}.{REST}")))
+        try:
+            with _hooked(network, self._count):
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.images = len(inputs[0])
+
+    def _leave(self, name: str, encoder: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> None:
+        rows, self.images = self.images, 0
+        self.forward[name] += rows
+        if out.requires_grad:  # counted when its gradient comes, both ways
+
+            def backwards(_: Tensor) -> None:
+                self.backward[name] += 2 * rows
+
+            out.register_hook(backwards)
 
     def _count(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> None:
-        rows = len(out) if isinstance(layer, nn.Conv2d) else out.numel() // out.shape[-1]
+        rows = self.images or (len(out) if isinstance(layer, nn.Conv2d) else out.numel() // out.shape[-1])
         flops = _flops(layer, out)
         self.forward[name] += rows
         self.calls += 1
@@ -220,18 +261,29 @@ def _small(settings: LearnerSettings, passes: int) -> str:
     return _without_rates(settings).model_copy(update=sections).model_dump_json()
 
 
+def _trial_shape(settings_json: str) -> tuple[int, Shape]:
+    """The smallest size that the encoder takes, and the learner's shape at it."""
+    for size in SIZES[:-1]:
+        with suppress(SettingError):
+            return size, _shape_of(settings_json, size)
+    return SIZES[-1], _shape_of(settings_json, SIZES[-1])
+
+
 @lru_cache(maxsize=256)
 def _trial(settings_json: str) -> Passes:
-    learner = Learner(image_size=SIZE, settings=LearnerSettings.model_validate_json(settings_json))
+    size, shape = _trial_shape(settings_json)
+    learner = Learner(image_size=size, settings=LearnerSettings.model_validate_json(settings_json))
     fill(learner)
     if learner.settings.schedule.boundaries:
         learner.boundary()
     passes, counter = Passes(), FlopCounterMode(display=False)
     with passes.counting(learner.network), counter:
-        learner.partial_fit(noise(learner.settings.schedule.stream_batch, SIZE))
+        learner.partial_fit(noise(learner.settings.schedule.stream_batch, size))
     passes.steps = learner.steps
     passes.views = max(rows for name, rows in passes.forward.items() if name.startswith("objective.encoder."))
-    passes.other = max(0.0, counter.get_total_flops() - passes.inside)
+    rest = {name: layer.flops for name, layer in shape.layers.items() if name.endswith(REST)}
+    products = sum(flops * (passes.forward[name] + passes.backward[name]) for name, flops in rest.items())
+    passes.other = max(0.0, counter.get_total_flops() - passes.inside - products)
     return passes
 
 

@@ -3,8 +3,6 @@
 The rates are measured on this machine, or assumed from the data sheet of a GPU.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import time
@@ -12,9 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
+import torch
 
 from ocssl.cost.layers import fill, noise, shape_of
-from ocssl.cost.work import ImageCounts, Load, encode_load, minibatch_load, optimizer_steps, resident_bytes, run_load
+from ocssl.cost.work import (
+    ImageCounts,
+    Load,
+    about_bytes,
+    encode_load,
+    minibatch_load,
+    optimizer_steps,
+    resident_bytes,
+    run_load,
+)
 from ocssl.errors import unknown
 from ocssl.learner import BLOCK, Learner
 from ocssl.runs.config import RunSettings
@@ -96,11 +104,23 @@ def gpu(name: str) -> Machine:
     return GPUS[name]
 
 
+# ---- presets --------------------------------------------------------------------------------------------------------
+
+
+def fitting_preset(settings: RunSettings, device: str) -> str:
+    """gpu on a CUDA device that holds a run with these settings, and cpu anywhere else."""
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        return "cpu"
+    free, _ = torch.cuda.mem_get_info()
+    return "gpu" if about_bytes(settings, ImageCounts((), 0, 0, 0, 0)) < free else "cpu"
+
+
 # ---- calibration ----------------------------------------------------------------------------------------------------
 
 Clock = Callable[[], float]
 ROUND, MOST_REPEATS = 0.3, 8  # seconds that a short workload is repeated for in a round, and how often at most
 # Width, pixels and batch: narrow and wide, small and large images, and so few rows that calls are all that counts.
+QUICK_SHAPES = ((16, 32, 48), (32, 32, 16), (16, 16, 10))
 SHAPES = ((8, 16, 96), (16, 16, 96), (16, 32, 96), (32, 16, 96), (48, 16, 64), (16, 16, 10))
 
 
@@ -112,17 +132,26 @@ class Sample:
     seconds: float
 
 
-def calibrate(name: str = "this machine", rounds: int = 3, clock: Clock = time.perf_counter) -> Machine:
+def calibrate(
+    name: str = "this machine",
+    rounds: int = 3,
+    clock: Clock = time.perf_counter,
+    shapes: Sequence[tuple[int, int, int]] = SHAPES,
+) -> Machine:
     """Measure this machine by real steps and encodings of a few networks, in turn; 10 to 25 seconds.
+
+    With `QUICK_SHAPES` and one round it takes 3 to 5 seconds, for a rough figure.
 
     On a busy machine use the processor's clock (`time.process_time`) and one thread.
     """
-    return fit(name, measure(rounds, clock))
+    return fit(name, measure(rounds, clock, shapes))
 
 
-def measure(rounds: int = 3, clock: Clock = time.perf_counter) -> list[Sample]:
+def measure(
+    rounds: int = 3, clock: Clock = time.perf_counter, shapes: Sequence[tuple[int, int, int]] = SHAPES
+) -> list[Sample]:
     """What `calibrate` fits: the median of the rounds for every workload, after one that warms up."""
-    workloads = [workload for shape in SHAPES for workload in _workloads(*shape)]
+    workloads = [workload for shape in shapes for workload in _workloads(*shape)]
     times: list[list[float]] = [[] for _ in workloads]
     repeats = [1] * len(workloads)  # in a round: short workloads are the noisiest
     for number in range(rounds + 1):

@@ -1,4 +1,4 @@
-"""The work of a run, from its settings alone: floating-point operations, bytes moved, layer calls, bytes resident.
+"""The work of a run, from its settings alone: floating-point operations, bytes moved, layer calls, memory.
 
 A layer's work for one row and the rows that pass through it in a stream minibatch come from `layers.py`; the images
 of the benchmark say how many minibatches, evaluations and checkpoints a run has. Moved bytes are counted by the simple
@@ -13,7 +13,8 @@ from dataclasses import astuple, dataclass
 
 from ocssl.cost.layers import FLOAT, Layer, passes_of, shape_of
 from ocssl.data import BENCHMARKS
-from ocssl.data.benchmark import MOST_EXPERIENCES, Benchmark
+from ocssl.data.benchmark import BY_CLASS, MOST_EXPERIENCES, Benchmark, class_counts
+from ocssl.data.orders import equal_sizes
 from ocssl.data.sources.source import Counted, parse_name
 from ocssl.errors import SettingError
 from ocssl.evaluate.evaluation import IMAGES_ENCODED, IMAGES_VIEWED
@@ -102,17 +103,12 @@ def _parts(images: int, classes: int, stream: StreamSettings, groups: Sequence[i
     wanted = stream.experiences or min(MOST_EXPERIENCES, classes)
     if groups:
         parts = list(groups)
-    elif stream.order in ("auto", "class"):
-        parts = [round(images * group / classes) for group in _split(classes, wanted)]
+    elif stream.order in ("auto", *BY_CLASS):
+        parts = [round(images * group / classes) for group in class_counts(classes, wanted, stream.order, stream)]
     else:
-        parts = _split(images, wanted)
-    repeated = [each for time in zip(*(_split(part, stream.repeats) for part in parts), strict=True) for each in time]
-    return tuple(repeated[: stream.stop or None])
-
-
-def _split(whole: int, parts: int) -> list[int]:
-    """Sizes of parts as equal as they can be, the larger ones first."""
-    return [whole // parts + (number < whole % parts) for number in range(parts)]
+        parts = equal_sizes(images, wanted)
+    again = zip(*(equal_sizes(part, stream.repeats) for part in parts), strict=True)
+    return tuple([each for time in again for each in time][: stream.stop or None])
 
 
 # ---- work -----------------------------------------------------------------------------------------------------------
@@ -270,19 +266,25 @@ def activation_bytes(settings: LearnerSettings, image_size: int) -> float:
 def resident_bytes(settings: RunSettings, images: ImageCounts) -> dict[str, float]:
     """What stays in memory, and the most that a step adds to it; without the interpreter and PyTorch themselves."""
     activations = activation_bytes(settings.learner(), settings.stream.image_size)
-    return {**_held_bytes(settings, images), "activations": activations}
+    return {**_held_bytes(settings, images, work=True), "activations": activations}
 
 
 def about_bytes(settings: RunSettings, images: ImageCounts) -> float:
-    """The sum of `resident_bytes` at once, without a trial: as if every step took two views of a whole batch."""
-    shape = shape_of(settings.learner(), settings.stream.image_size)
+    """The sum of `resident_bytes` at once, without a trial."""
+    return sum(resident_bytes_untried(settings, images).values())
+
+
+def resident_bytes_untried(settings: RunSettings, images: ImageCounts) -> dict[str, float]:
+    """`resident_bytes` without a trial: as if every step took two views of a whole batch."""
+    shape = shape_of(settings.learner(), settings.stream.image_size, work=False)
     row = sum(layer.bytes for layer in shape.part("encoder", "projector").values())
-    return sum(_held_bytes(settings, images).values()) + KEPT * row * 2 * settings.schedule.batch
+    activations = float(KEPT * row * 2 * settings.schedule.batch)
+    return {**_held_bytes(settings, images, work=False), "activations": activations}
 
 
-def _held_bytes(settings: RunSettings, images: ImageCounts) -> dict[str, float]:
+def _held_bytes(settings: RunSettings, images: ImageCounts, work: bool) -> dict[str, float]:
     size = settings.stream.image_size
-    shape = shape_of(settings.learner(), size)
+    shape = shape_of(settings.learner(), size, work)
     in_memory = getattr(BENCHMARKS[parse_name(settings.benchmark)[0]], "in_memory", False)
     held = images.train + images.val + images.test if in_memory else 0
     return {

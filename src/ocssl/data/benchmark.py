@@ -1,7 +1,5 @@
 """A benchmark: stream, validation and test images with labels for evaluation, made from what a source provides."""
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from collections.abc import Sequence
@@ -14,17 +12,18 @@ from torch import Tensor
 from ocssl._core.random import generator_for
 from ocssl.data import orders
 from ocssl.data.decode.decoder import resize_array
-from ocssl.data.decode.files import Report, silent
+from ocssl.data.decode.files import Files, Report, silent
 from ocssl.data.decode.image_set import ArrayImages, ImageSet, open_images
-from ocssl.data.decode.workers import Fault
+from ocssl.data.decode.workers import Fault, by_reason
 from ocssl.data.orders import Experience
 from ocssl.data.sources import BENCHMARKS
 from ocssl.data.sources.source import Collection, Drawing, SourceImages, parse_name
 from ocssl.data.stream import ExperienceStream, Subset
-from ocssl.errors import SettingError, unknown
+from ocssl.errors import DataError, SettingError, unknown
 from ocssl.settings import DataSettings, StreamSettings
 
 MOST_EXPERIENCES = 20  # where the user sets none
+BY_CLASS = ("class", "irregular")  # orders that go from classes to classes
 TEST_IDS = 2**40  # test images are numbered from here, so that no number of training images reaches them
 
 
@@ -41,6 +40,7 @@ class Benchmark:
     tasks: Sequence[str] = ()  # names of the tasks; none: experiences are not about tasks
     given: bool = False  # images come in the order of the source, not shuffled
     drift: float = 0.0
+    left_out: Sequence[Fault] = ()  # files of the source that are not among the images
     fingerprint: str = ""  # the same for the same data
 
     def stream(self, batch: int, seed: int, drop_last: bool = True, epochs: int = 1) -> ExperienceStream:
@@ -58,6 +58,25 @@ class Benchmark:
         """How many unusable rows are known so far: cheap to ask for, and grows when there are new ones."""
         return sum(len(subset.images.faults) for subset in (self.train, self.test))
 
+    def skipped(self) -> list[Fault]:
+        """All that is not used: files left out of the images, and unusable images that are known so far."""
+        return [*self.left_out, *self.faults()]
+
+    def usage(self) -> str:
+        """How many files are used, and why the others are not, in one line."""
+        skipped, bad = self.skipped(), len(self.faults())
+        used = len(self.train) + len(self.val) + len(self.test) - bad
+        reasons = f": {by_reason(skipped)}" if skipped else ""
+        return f"used {used:,} of {used + len(skipped):,}{reasons}"
+
+    def path(self, number: int) -> str:
+        """Where the image with this id lies, as the memory and the events know it."""
+        for subset in (self.train, self.val, self.test):
+            places = (subset.ids == number).nonzero()[:, 0]
+            if len(places) and (paths := subset.paths(places)):
+                return paths[0]
+        raise DataError(f"no file of {self.name} has the id {number}.")
+
     def faults(self) -> list[Fault]:
         """All unusable images that are known so far."""
         return [fault for subset in (self.train, self.val, self.test) for fault in subset.faults()]
@@ -66,7 +85,14 @@ class Benchmark:
 def load_benchmark(
     name: str, settings: StreamSettings, data: DataSettings | None = None, report: Report = silent
 ) -> Benchmark:
-    """Read or draw a benchmark; a wrong name or option is a SettingError, data that cannot be used a DataError."""
+    """Read or draw a benchmark; a wrong name or option is a SettingError, data that cannot be used a DataError.
+
+    >>> from ocssl.settings import StreamSettings
+    >>> settings = StreamSettings(image_size=8, classes=4, train=10, test=5, experiences=2)
+    >>> benchmark = load_benchmark("synthetic", settings)
+    >>> next(benchmark.stream(batch=6, seed=0).batches()).images.shape
+    torch.Size([6, 3, 8, 8])
+    """
     data = data or DataSettings()
     kind, place = parse_name(name)
     options = settings.model_extra or {}
@@ -99,6 +125,12 @@ def assemble(
         train = train.subset(orders.imbalanced(train.labels, settings.imbalance, _generator(settings, "imbalance")))
     if not len(train):
         raise SettingError("no image is left to learn from; lower stream.validation or raise stream.fraction.")
+    faults = train.images.faults
+    if len(faults) and all(int(row) in faults for row in train.rows):
+        first = faults[int(train.rows[0])]
+        what = "the only image" if len(train) == 1 else f"none of the {len(train):,} images"
+        can = "cannot" if len(train) == 1 else "can"
+        raise DataError(f"{what} of {name} {can} be used: {first.name}: {first.reason}.")
     return Benchmark(
         name,
         train,
@@ -109,6 +141,7 @@ def assemble(
         tasks=task_names,
         given=order == "given",
         drift=settings.drift,
+        left_out=source.left_out,
         fingerprint=_fingerprint(source),
     )
 
@@ -148,17 +181,28 @@ def _tasks(source: SourceImages, order: str, settings: StreamSettings) -> tuple[
         tasks = [task_of[torch.from_numpy(collection.groups[order])] for collection in collections]
         return tasks, [names[number] for number in sequence]
     if source.train.labels is None:
-        if order == "class":
-            raise SettingError("stream.order is class, but these images have no labels: try stream.order=given or iid.")
+        if order in BY_CLASS:
+            hint = "try stream.order=given or iid"
+            raise SettingError(f"stream.order is {order}, but these images have no labels: {hint}.")
         return [torch.zeros(len(collection), dtype=torch.int64) for collection in collections], []
     by_user = orders.arranged(source.classes, settings.sequence, shuffle)
     classes: Sequence[int] = by_user or source.class_order or range(len(source.classes))
     count = settings.experiences or min(MOST_EXPERIENCES, len(classes))
-    count = count if order == "class" else min(count, len(classes))
-    tasks = [orders.class_tasks(_labels(collection), classes, count) for collection in collections]
-    groups = torch.tensor(list(classes)).tensor_split(count)
+    count = count if order in BY_CLASS else min(count, len(classes))
+    sizes = class_counts(len(classes), count, order, settings)
+    tasks = [orders.class_tasks(_labels(collection), classes, sizes) for collection in collections]
+    groups = torch.tensor(list(classes)).split(sizes)
     names = [", ".join(source.classes[number] for number in group.tolist()) for group in groups]
-    return tasks, names if order == "class" else []
+    return tasks, names if order in BY_CLASS else []
+
+
+def class_counts(classes: int, experiences: int, order: str, settings: StreamSettings) -> list[int]:
+    """How many classes each experience has; those of an irregular stream are the same for every run seed."""
+    if experiences > classes:
+        raise SettingError(f"stream.experiences is {experiences}, but there are only {classes} classes.")
+    if order == "irregular":
+        return orders.irregular_sizes(classes, experiences, _generator(settings, "irregular"))
+    return orders.equal_sizes(classes, experiences)
 
 
 def _labels(collection: Collection) -> Tensor:
@@ -196,6 +240,7 @@ def _subset(
     """Rows of a collection, with their images opened; ids count from `first`."""
     images, size, places = collection.images, settings.image_size, torch.arange(len(rows))
     opened: ImageSet
+    files: Files | None = None
     if isinstance(images, Drawing):
         opened = images.draw(rows, size)
     elif isinstance(images, Tensor):
@@ -205,8 +250,9 @@ def _subset(
         chosen = images.subset(rows.numpy())
         order = chosen.stored().argsort(kind="stable")  # read in the order of storage
         places[torch.from_numpy(order)] = torch.arange(len(rows))
+        files = chosen.subset(order)
         opened = open_images(
-            chosen.subset(order),
+            files,
             size=size,
             fit=settings.fit,
             decode=data.decode,
@@ -215,11 +261,12 @@ def _subset(
             bad_images=data.bad_images,
             report=report,
         )
-    return Subset(opened, places, _labels(collection)[rows], tasks[rows], first + rows)
+    return Subset(opened, places, _labels(collection)[rows], tasks[rows], first + rows, files)
 
 
 def _experiences(train: Subset, order: str, settings: StreamSettings) -> list[Experience]:
-    wanted = settings.experiences or min(MOST_EXPERIENCES, len(train))
+    labelled = bool((train.labels >= 0).any())
+    wanted = settings.experiences or (min(MOST_EXPERIENCES, len(train)) if labelled else 1)
     if order == "iid":
         mixed = torch.randperm(len(train), generator=_generator(settings, "order"))
         experiences = orders.in_parts(mixed, wanted)

@@ -4,8 +4,6 @@ A task is a property of an image: of its class, its domain or its taxonomic grou
 stream. In a class-incremental stream the two are the same; blurry, repeated or drifting ones separate them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,12 +37,28 @@ def arranged(names: Sequence[str], sequence: Sequence[str], shuffle: torch.Gener
     return torch.randperm(len(names), generator=shuffle).tolist() if shuffle else None
 
 
-def class_tasks(labels: Tensor, order: Sequence[int], tasks: int) -> Tensor:
-    """The task of each label: classes in the given order, cut into groups as equal as they can be."""
-    if tasks > len(order):
-        raise SettingError(f"stream.experiences is {tasks}, but there are only {len(order)} classes.")
+def equal_sizes(whole: int, parts: int) -> list[int]:
+    """Sizes of parts as equal as they can be, the larger ones first."""
+    return [whole // parts + (number < whole % parts) for number in range(parts)]
+
+
+def irregular_sizes(classes: int, experiences: int, generator: torch.Generator) -> list[int]:
+    """How many classes each experience has, at least one, in the irregular streams of CLIMB (arXiv 2606.31275).
+
+    Every experience has one class. The others are dealt out in proportion to uniform random numbers: the whole parts
+    first, then one each to the largest remainders.
+    """
+    shares = torch.rand(experiences, generator=generator, dtype=torch.float64)
+    exact = shares / shares.sum() * (classes - experiences)
+    sizes = exact.floor().long()
+    sizes[(exact - sizes).argsort(descending=True, stable=True)[: classes - experiences - int(sizes.sum())]] += 1
+    return (sizes + 1).tolist()
+
+
+def class_tasks(labels: Tensor, order: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    """The task of each label: classes in the given order, cut into groups of these sizes."""
     task_of = torch.empty(len(order), dtype=torch.int64)
-    for task, group in enumerate(torch.tensor(order).tensor_split(tasks)):
+    for task, group in enumerate(torch.tensor(order).split(list(sizes))):
         task_of[group] = task
     return task_of[labels]
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ocssl.data.decode.files import Files, Paths
 from ocssl.data.decode.image_set import ImageSet
 from ocssl.data.decode.workers import Fault
 from ocssl.data.orders import Experience, drifted
@@ -23,12 +24,18 @@ class Subset:
     labels: Tensor  # [n] int64; -1: none
     tasks: Tensor  # [n] int64, the task that an image's class or group belongs to
     ids: Tensor  # [n] int64, unique in a benchmark
+    files: Files | None = None  # by row, where images are encoded
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def subset(self, index: Tensor) -> Subset:
-        return Subset(self.images, self.rows[index], self.labels[index], self.tasks[index], self.ids[index])
+        parts = self.rows[index], self.labels[index], self.tasks[index], self.ids[index]
+        return Subset(self.images, *parts, files=self.files)
+
+    def paths(self, index: Tensor) -> Sequence[str]:
+        """Where the images of these places lie; nothing if they lie nowhere."""
+        return () if self.files is None else Paths(self.files, self.rows[index].numpy())
 
     def walk(self, cuts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         """For each cut of places in this subset: its usable images, and which of the cut they are."""
@@ -56,6 +63,7 @@ class Batch:
     ids: Tensor  # [b] int64
     task: int
     labels: Tensor  # [b] int64; -1: none
+    paths: Sequence[str] = ()  # b paths of files, or names of images; none if they lie nowhere
 
 
 class Stream(Protocol):
@@ -115,7 +123,8 @@ class ExperienceStream:
         for cut, (images, usable) in zip(cuts, self._subset.walk(pieces), strict=True):
             owner, first, end = cut.tolist()
             rows = self._rows[first:end][usable]
-            yield Batch(images, self._subset.ids[rows], self._tasks[owner], self._subset.labels[rows])
+            subset = self._subset
+            yield Batch(images, subset.ids[rows], self._tasks[owner], subset.labels[rows], subset.paths(rows))
 
     def ends(self) -> list[int]:
         """For each experience that has minibatches: how many minibatches have passed when it ends."""

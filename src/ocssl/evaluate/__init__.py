@@ -1,6 +1,7 @@
 """How good a representation is: probes of its accuracy, and metrics of its latent space, from feature arrays alone."""
 
 from ocssl._core.measures import measure
+from ocssl.evaluate.label_free import centred_overlap, instance_at_1, lidar, rankme
 from ocssl.evaluate.latent import alignment, deviation, spectrum, uniformity
 from ocssl.evaluate.linear import linear_probe, linear_probes
 from ocssl.evaluate.overlap_metric import overlap, overlap_count, overlap_count_from, sample_angles
@@ -12,14 +13,18 @@ __all__ = [
     "Task",
     "TaskSummary",
     "alignment",
+    "centred_overlap",
     "deviation",
+    "instance_at_1",
     "knn_probe",
+    "lidar",
     "linear_probe",
     "linear_probes",
     "measure",
     "overlap",
     "overlap_count",
     "overlap_count_from",
+    "rankme",
     "ridge_probe",
     "sample_angles",
     "spectrum",

@@ -4,8 +4,6 @@ A metric holds a few blocks at a time beside its input and a few numbers per sam
 that is what lets a memory-mapped file of features be larger than the machine's memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

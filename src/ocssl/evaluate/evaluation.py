@@ -15,6 +15,7 @@ from ocssl._core.measures import MEASURES
 from ocssl._core.random import evaluating, generator_for
 from ocssl.data import Benchmark, Subset
 from ocssl.errors import DataError
+from ocssl.evaluate import label_free
 from ocssl.evaluate.latent import alignment, deviation, spectrum
 from ocssl.evaluate.linear import Compat, linear_probe, linear_probes
 from ocssl.evaluate.overlap_metric import overlap_count_from, sample_angles
@@ -55,14 +56,16 @@ def evaluate(learner: Learner, benchmark: Benchmark, options: EvaluateSettings, 
             results = probe_tasks(features, options.probe, options.compat, seed, range(len(benchmark.tasks)))
             tasks = [result.accuracy for result in results]
     mean_deviation, overlap, values = None, None, None
+    unlabelled: dict[str, float | None] = {}
     if options.latent_samples:
         generator = generator_for(seed, "latent")
         chosen = torch.randperm(len(benchmark.train), generator=generator)[: options.latent_samples]
         samples = measure_views(learner, benchmark.train.subset(chosen), options.latent_views, generator)
         mean_deviation, overlap = samples.deviation, samples.overlap
+        unlabelled = label_free.measures(samples.views)
         values = spectrum(samples.means).normalised.tolist()
     found = {key: compute(features) for key, compute in own.items()}
-    more = {key: None if value is None else float(value) for key, value in found.items()}
+    more = {key: None if value is None else float(value) for key, value in found.items()} | unlabelled
     return Evaluation(accuracy, mean_deviation, overlap, online_overlap(learner), tasks, values, more)
 
 
@@ -144,12 +147,18 @@ class ViewStatistics:
     alignment: float  # mean squared distance between views of an image, encoder space
     means: Tensor  # [n, d] mean feature of each image
     angles: Tensor  # [n] radius of each image's ball, radians
+    views: Tensor  # [m, v, d] features of the first images' views: as many images as label_free.MOST_VALUES allows
 
 
 @torch.no_grad()
 def measure_views(learner: Learner, part: Subset, views: int, generator: torch.Generator) -> ViewStatistics:
-    """Encode `views` views of every image of a part; memory is that of a block and of one mean feature an image."""
+    """Encode `views` views of every image of a part.
+
+    Memory is that of a block, of one mean feature an image and of label_free.MOST_VALUES features.
+    """
     deviations, means, angles, alignments = [], [], [], []
+    kept: list[Tensor] = []
+    room = label_free.MOST_VALUES
     encoder, projector = learner.encoder, learner.objective.projector
     with evaluating(learner.network):
         for images, _ in part.walk(torch.arange(len(part)).split(IMAGES_VIEWED)):
@@ -163,6 +172,9 @@ def measure_views(learner: Learner, part: Subset, views: int, generator: torch.G
             means.append(by_sample.mean(1))
             angles.append(torch.as_tensor(sample_angles(by_sample)))
             alignments += [alignment(by_sample)] * len(images)
+            fitting = min(len(images), room // by_sample[0].numel())
+            kept += [by_sample[:fitting].cpu()]
+            room = room - kept[-1].numel() if fitting == len(images) else 0
     if not means:
         raise DataError("no image could be used to measure Deviation and Overlap on.")
     centres, radii = torch.cat(means), torch.cat(angles)
@@ -172,6 +184,7 @@ def measure_views(learner: Learner, part: Subset, views: int, generator: torch.G
         float(np.mean(alignments)),
         centres.cpu(),
         radii.cpu(),
+        torch.cat(kept),
     )
 
 

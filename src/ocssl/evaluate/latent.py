@@ -5,8 +5,6 @@ precision. float32 is used where it cannot change a result by more than a millio
 again. A zero vector has no direction: its unit vector is zero, so its cosine with every other vector is 0.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal, overload
@@ -40,6 +38,9 @@ def deviation(views: Floats, per_sample: bool = False) -> float | FloatArray:
     The mean of 1 - cos over all v^2 ordered pairs of a sample's views, self pairs included, is 1 - |mean of unit
     views|^2. A zero view counts as cos = 0, also with itself: all views zero give 1. Beside the n values it holds a few
     blocks of arrays.BLOCK values, or of one sample.
+
+    >>> deviation([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]], per_sample=True).round(3).tolist()
+    [0.0, 0.5]
     """
     given = arrays.shared_tensor("views", views, _VIEWS)
     spread, empty = unit_spread(given)
@@ -53,6 +54,9 @@ def alignment(views: Floats, alpha: float = 2.0) -> float:
     Wang and Isola's measure with unit features u; lower is better aligned, 0 where all views agree. A larger ``alpha``
     weighs pairs far apart more. For alpha = 2 it is 2 v / (v - 1) times the Deviation where no view is zero. Memory as
     for deviation.
+
+    >>> round(alignment([[[1.0, 0.0], [0.0, 1.0]]]), 3)
+    2.0
     """
     given = arrays.shared_tensor("views", views, _VIEWS)
     v = given.shape[1]
@@ -75,6 +79,9 @@ def uniformity(features: Floats, t: float = 2.0, max_samples: int | None = 5000,
     Wang and Isola's measure; lower is more uniform, 0 is a collapse to one point. More than ``max_samples`` rows are
     subsampled by ``seed``; None or 0 takes all rows, in time that grows with their square. It holds a few blocks of
     arrays.ROWS rows and of arrays.ROWS^2 pairs, besides the rows of a subsample.
+
+    >>> uniformity([[1.0, 0.0], [1.0, 0.0]]), round(uniformity([[1.0, 0.0], [-1.0, 0.0]]), 3)
+    (0.0, -8.0)
     """
     given = arrays.shared_tensor("features", features, _FEATURES)
     most = max_samples or len(given)
@@ -129,6 +136,9 @@ def spectrum(features: Floats) -> Spectrum:
 
     Dimensional collapse shows as a fast decay. Features that are all zero give zeros throughout. It holds blocks of
     4 d rows or arrays.BLOCK values in float64, whichever is more, and the triangle [d, d], however many rows there are.
+
+    >>> round(spectrum([[1.0, 0.0], [0.0, 1.0]]).effective_rank, 3)
+    2.0
     """
     given = arrays.shared_tensor("features", features, "[n, d]")
     first, *others = torch.split(given, max(_WIDTHS * given.shape[1], arrays.BLOCK // given.shape[1]))

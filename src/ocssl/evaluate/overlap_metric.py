@@ -25,6 +25,9 @@ def overlap(views_a: Floats, views_b: Floats) -> float:
     """Overlap Ov of two samples, in radians, from their views [v, d]: positive when their hyperballs intersect.
 
     theta_a + theta_b - angle(mean view of a, mean view of b); the mean is that of the raw views.
+
+    >>> round(overlap([[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]), 3)  # points, a right angle apart
+    -1.571
     """
     a = arrays.float_tensor("views_a", views_a, "[v, d]").double()
     b = arrays.float_tensor("views_b", views_b, "[v, d]").double()
@@ -40,6 +43,10 @@ def overlap_count(views: Floats, include_diagonal: bool = False) -> float:
 
     ``include_diagonal`` gives the paper's literal 1/n^2 sum, whose pairs i = i count too: see overlap_count_from, whose
     memory it needs besides the mean views [n, d] in float64.
+
+    >>> alike, other = [[1.0, 0.2], [1.0, -0.2]], [[0.0, 1.0], [0.0, 1.0]]
+    >>> overlap_count([alike, alike, other]) == 1 / 3  # one pair of three
+    True
     """
     given = arrays.shared_tensor("views", views, "[n, v, d]")
     means = given.new_empty(len(given), given.shape[2], dtype=torch.float64)
@@ -80,6 +87,9 @@ def sample_angles(views: Floats) -> FloatArray:
 
     The literal mean over all v^2 ordered pairs: the v self pairs add exactly 0, so two views give half their angle,
     one view gives 0, and identical views give 0. Beside the n angles it holds a few blocks of arrays.BLOCK values.
+
+    >>> sample_angles([[[1.0, 0.0], [0.0, 1.0]]]).round(3).tolist()  # half of a right angle
+    [0.785]
     """
     given = arrays.shared_tensor("views", views, "[n, v, d]")
     angles = given.new_empty(len(given), dtype=torch.float64)

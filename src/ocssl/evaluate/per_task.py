@@ -6,8 +6,6 @@ the task of each experience, from 0; without it experience s is task s. A task m
 when it first came, and is past at every later checkpoint but its own. Results are in the matrix's unit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Several runs side by side, each in a process: on few cores that is faster than threads inside one small network."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ A run is a task on one node. It works in a folder on the node and sends its even
 the run folder here can be resumed at any time, by this command or by `ocssl resume`.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ocssl import __version__
-from ocssl.errors import OcsslError, SettingError
+from ocssl.errors import OcsslError, SettingError, install
 from ocssl.launch.process_pool import RunQueue
 from ocssl.launch.ray_worker import Files, Update, apply_update, pack, run_here
 from ocssl.launch.run_process import EventReader
@@ -38,7 +36,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise SettingError("--ray needs a package that is missing: pip install 'ocssl[ray]'.") from None
+        raise SettingError(f"--ray needs a package that is missing: {install('ray')}") from None
     return ray
 
 

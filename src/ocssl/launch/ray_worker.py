@@ -1,9 +1,7 @@
-"""A run on another machine, with no shared disk: the files that travel, and what the other machine does with them.
+"""A run on another machine without a shared disk: the files that are sent, and what the other machine does with them.
 
 Files are named by their path in the run folder and checked before any is written.
 """
-
-from __future__ import annotations
 
 import hashlib
 import os
@@ -20,11 +18,14 @@ from pathlib import Path
 from ocssl import __version__
 from ocssl._core import checkpoint
 from ocssl._files.atomic import remove_folder, replace_file
+from ocssl._files.untrusted import regular
 from ocssl.errors import RunFolderError
 from ocssl.launch.run_process import Worker
 from ocssl.runs.config import read_settings
+from ocssl.runs.events import read_events
 from ocssl.runs.folder import CHECKPOINTS, EVENTS, METRICS, SETTINGS, SNAPSHOTS, complete_checkpoints
 from ocssl.runs.profiler import TIMING
+from ocssl.runs.snapshots import thin_out
 from ocssl.runs.tracking import TENSORBOARD, WANDB_ID
 
 Files = Mapping[str, bytes]  # contents by relative path, with slashes
@@ -166,7 +167,7 @@ def apply_update(update: Update, folder: Path, keep: int) -> None:
     _require_safe(update.files | {EVENTS: update.events})
     if update.events:
         path = folder / EVENTS
-        with open(path, "r+b" if path.exists() else "w+b") as file:
+        with open(path, "r+b" if path.exists() else "w+b", opener=regular) as file:
             size = file.seek(0, 2)
             if size < update.offset:
                 raise RunFolderError(f"{path} is shorter than what was received for it; another program changed it.")
@@ -174,6 +175,9 @@ def apply_update(update: Update, folder: Path, keep: int) -> None:
             file.seek(update.offset)
             file.write(update.events)
     unpack(update.files, folder)
+    if update.files and (folder / SETTINGS).is_file() and (folder / EVENTS).is_file():
+        positions = [event["position"] for event in read_events(folder / EVENTS) if event["event"] == "evaluation"]
+        thin_out(folder, positions, read_settings(folder / SETTINGS).checkpoint.most_snapshots)
     if update.position is not None:
         for old in sorted(complete_checkpoints(folder), reverse=True)[keep:]:
             remove_folder(old)

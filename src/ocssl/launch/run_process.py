@@ -1,7 +1,5 @@
 """A run in another process, from both sides: the parent reads its events, and it ends when the parent does."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

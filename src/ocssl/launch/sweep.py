@@ -5,8 +5,6 @@ the runs that have the part; the others are made once, without it. `[only.METHOD
 does not have.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

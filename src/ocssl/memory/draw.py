@@ -4,8 +4,6 @@ All sample without replacement by a race: slot i finishes at an exponential time
 are drawn. That has the distribution of drawing one by one with probabilities w / sum(w) renormalised after each draw.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -15,7 +13,7 @@ from torch import Tensor
 from ocssl._core.devices import send
 from ocssl._core.registry import Registry
 from ocssl.errors import OcsslError
-from ocssl.memory.store import RULES, Context, Store, smallest
+from ocssl.memory.store import LONG, NO_TIER, RULES, SHORT, TIER, Context, Store, smallest
 from ocssl.settings import Positive, Share, Size, Weight
 
 
@@ -137,7 +135,7 @@ class Per(Draw):
 @DRAWS.add("mir")
 @dataclass(kw_only=True)
 class Mir(Draw):
-    """Of uniformly drawn candidates, those whose loss would rise most by a step on the stream minibatch alone.
+    """Of uniformly drawn candidates, those whose loss a trial step on the stream minibatch would raise most.
 
     MIR (Aljundi et al., 2019): replay what the coming step would hurt most.
     """
@@ -153,6 +151,27 @@ class Mir(Draw):
             return slots[:n]
         increase = context.loss_increase(store["image"][slots])
         return slots[increase.argsort(descending=True, stable=True)[:n]]
+
+
+@DRAWS.add("tiers")
+@dataclass(kw_only=True)
+class Tiers(Draw):
+    """Long-term and short-term samples in fixed shares, uniform in each; where one has too few, the other has more.
+
+    For keep rules with two tiers (`climb`, `storyboard`); of any other memory it draws uniformly. Samples that belong
+    to no tier are drawn only when all others are.
+    """
+
+    long: Share = 0.5
+
+    def pick(self, store: Store, n: int, generator: torch.Generator, context: Context | None) -> Tensor:
+        if TIER not in store:
+            return first_to_finish(store, None, n, generator)
+        order = first_to_finish(store, None, len(store), generator)
+        tiers = store[TIER][order]
+        long, short, none = (order[tiers == tier] for tier in (LONG, SHORT, NO_TIER))
+        from_long = max(min(int(self.long * n), len(long)), n - len(short))  # what short-term samples cannot fill
+        return torch.cat([long[:from_long], short[: n - min(from_long, len(long))], none])[:n]
 
 
 def min_max(values: Tensor, out: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """GSS-greedy (Aljundi et al., 2019): the memory keeps samples whose gradients point in different directions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,7 +19,7 @@ TINY = 1e-12  # keeps probabilities defined where all scores are equal or -1
 @KEEPS.add("gss")
 @dataclass(kw_only=True)
 class Gss(Keep):
-    """A minibatch enters if its gradient opposes those of stored samples; the most similar are likeliest to go.
+    """Admits a minibatch whose gradient opposes those of stored samples; similar stored samples are evicted first.
 
     A sample's score is the highest cosine of its gradient with those of some random parts of the memory, as measured
     when it arrives. A full memory refuses a minibatch whose own score is not below the threshold.

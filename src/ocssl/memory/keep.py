@@ -5,8 +5,6 @@ arriving sample, or -1 where it is refused; no slot twice. It reads statistics, 
 writes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -44,13 +42,17 @@ class Keep:
     def note(self, store: Store, slots: Tensor) -> None:
         """These slots were written or refreshed: update the columns that it added."""
 
+    def settle(self, store: Store) -> None:
+        """The arriving samples are in their slots: update what it remembers of the memory as a whole, in columns that
+        it added and in tables of the store."""
+
 
 KEEPS: Registry[Keep] = Registry("keep rule", RULES)
 
 
 @KEEPS.add("fifo")
 class Fifo(Keep):
-    """The last M samples: a ring in which the newest takes the oldest's slot."""
+    """The last M samples: the newest replaces the oldest."""
 
     needs = frozenset({"born"})
     shardable = True
@@ -61,7 +63,7 @@ class Fifo(Keep):
 
 @KEEPS.add("reservoir")
 class Reservoir(Keep):
-    """A uniform sample of all that arrived: the t-th is accepted with probability M / t and replaces a random one."""
+    """A uniform sample of the stream: accepts the t-th sample with probability M / t, in the place of a random one."""
 
     needs = frozenset({"born"})
     shardable = True
@@ -73,7 +75,7 @@ class Reservoir(Keep):
 
 @KEEPS.add("highest-loss")
 class HighestLoss(Keep):
-    """The Deviation-Aware buffer: the lowest stored losses go, and newcomers compete with the rest."""
+    """The Deviation-Aware memory: keeps the highest losses among stored and new samples."""
 
     needs = frozenset({"born", "loss"})
     shardable = True
@@ -84,7 +86,7 @@ class HighestLoss(Keep):
 
 @KEEPS.add("lowest-loss")
 class LowestLoss(Keep):
-    """The opposite of `highest-loss`, for a sanity check of the paper's appendix: the highest stored losses go."""
+    """Keeps the lowest losses, the opposite of `highest-loss`: a sanity check of the paper's appendix."""
 
     needs = frozenset({"born", "loss"})
     shardable = True
@@ -96,7 +98,7 @@ class LowestLoss(Keep):
 @KEEPS.add("lars")
 @dataclass(kw_only=True)
 class Lars(Keep):
-    """Loss-aware reservoir: the t-th sample is accepted with probability M / t and replaces the lowest stored loss.
+    """Loss-aware reservoir: accepts the t-th sample with probability M / t and evicts the lowest stored loss.
 
     With `sampled` the slot is drawn instead, in proportion to how far its loss lies below the highest one: that one
     itself never goes.

@@ -14,6 +14,7 @@ from ocssl.memory.draw import Draw
 from ocssl.memory.keep import Keep, lowest
 from ocssl.memory.store import REFUSED, Context, Store
 
+TABLE = "table."  # in a saved state: what a keep rule remembers beyond slots
 Statistics = Mapping[str, Tensor]  # column name -> one row a sample, detached
 
 
@@ -82,6 +83,12 @@ class Memory:
         rows = {**statistics, "image": images, "id": ids, "born": born}
         rows |= self.keep_rule.annotate(self.store, rows, self.generator, context)
         self.seen += n
+        slots = self._put(rows, n)
+        if len(self):
+            self.keep_rule.settle(self.store)
+        return slots
+
+    def _put(self, rows: Statistics, n: int) -> Tensor:
         free = min(n, self.store.capacity - len(self))
         filling = self.store.extend(free)
         if free:
@@ -89,7 +96,7 @@ class Memory:
         if free == n:
             return filling
         if self.store.capacity == 0:
-            return torch.full((n,), REFUSED, device=ids.device)
+            return torch.full((n,), REFUSED, device=rows["id"].device)
         late = {name: column[free:] for name, column in rows.items()}
         arriving = {name: column for name, column in late.items() if name != "image"}  # rules never see pixels
         slots = self.keep_rule.place(self.store, arriving, self.generator)
@@ -122,9 +129,12 @@ class Memory:
     def state(self) -> dict[str, Tensor]:
         """Everything that a loaded memory needs to continue exactly as this one would."""
         columns = {f"column.{name}": self.store[name] for name in self.store}
-        return {**columns, "generator": self.generator.get_state(), "seen": torch.tensor(self.seen)}
+        tables = {f"{TABLE}{name}": table for name, table in self.store.tables.items()}
+        return {**columns, **tables, "generator": self.generator.get_state(), "seen": torch.tensor(self.seen)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.store.load({name: state[f"column.{name}"] for name in self.store})
+        saved = {name.removeprefix(TABLE): table for name, table in state.items() if name.startswith(TABLE)}
+        self.store.tables = {name: table.to("cpu", copy=True) for name, table in saved.items()}
         self.generator.set_state(state["generator"])
         self.seen = int(state["seen"])

@@ -1,7 +1,5 @@
 """MinRed (Purushwalkam et al., 2022): the memory keeps what is least redundant."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -16,7 +14,7 @@ SELF = -2.0  # on the diagonal: lower than any cosine, so that no sample is its 
 
 @KEEPS.add("minred")
 class MinRed(Keep):
-    """Every newcomer is kept; one at a time, the older of the two stored samples with the closest projections goes.
+    """Accepts every sample; for each, evicts the older of the two stored samples with the closest projections.
 
     Cosines of all pairs of slots are stored, M x M numbers, and brought up to date for changed slots only. Pairs whose
     cosines differ by less than float32 resolves, about 1e-6, may go in either order.

@@ -1,7 +1,5 @@
 """SCALE's selection (Yu et al., 2023): points spread evenly over the space that the features fill."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What rules see: the slots of a memory, as columns allocated once, and the learner's answers to their questions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
@@ -9,9 +7,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ocssl.errors import CheckpointError
+
 REFUSED = -1  # in place of a slot: the sample is not kept
 RULES: set[str] = set()  # names of keep and draw rules: settings know them by name alone, so none has both
 RUN = 64  # numbers of which only the smallest is looked at first
+TIER = "tier"  # column of memories in two parts: to which part a sample belongs
+NO_TIER, SHORT, LONG = 0, 1, 2  # values of that column: none (its slot is free to be taken), short-term, long-term
 ONE_PASS = 2**16  # columns up to this length are searched in one pass, which takes less time
 
 
@@ -40,6 +42,7 @@ class Store:
         for name, length in {"loss": 0, "angle": 0, **(vectors or {})}.items():
             self._columns[name] = zeros((rows, length) if length else rows, dtype=torch.float32)
         self._scratch = torch.zeros(2, capacity, dtype=torch.float64, device=device)
+        self.tables: dict[str, Tensor] = {}  # what a keep rule remembers beyond slots, on the CPU
 
     def __len__(self) -> int:
         return self.filled
@@ -56,6 +59,14 @@ class Store:
     def scratch(self, row: int) -> Tensor:
         """Working space of one float64 number a filled slot, so that rules allocate nothing; contents are garbage."""
         return self._scratch[row, : self.filled]
+
+    def table(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Numbers that are saved with the store but belong to no slot: float64, zeros when first asked for."""
+        found = self.tables.setdefault(name, torch.zeros(shape, dtype=torch.float64))
+        if tuple(found.shape) != shape or found.dtype != torch.float64:
+            given = f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}"
+            raise CheckpointError(f"memory table {name} is {given}, and its settings ask for float64 {list(shape)}.")
+        return found
 
     def extend(self, n: int) -> Tensor:
         """Take the next n free slots into use and return them; `write` is to follow."""

@@ -1,6 +1,4 @@
-"""Barlow Twins (Zbontar et al., 2021): the correlations between the views' dimensions are to be the identity."""
-
-from __future__ import annotations
+"""Barlow Twins (Zbontar et al., 2021): pulls the correlations between the dimensions of two views to the identity."""
 
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """BYOL (Grill et al., 2020): each view predicts what a slow copy of the network makes of the other."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

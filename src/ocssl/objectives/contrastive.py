@@ -3,8 +3,6 @@
 SimCLR (Chen et al., 2020): each view is to find the other among all views of the batch.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -71,7 +69,7 @@ def contrastive_distance(prediction: Tensor, target: Tensor) -> Tensor:
 
 @OBJECTIVES.add("simclr")
 class SimCLR(Objective):
-    """SimCLR: each view is to find the other among all views of the batch. Loss from 0 up, exact per sample.
+    """SimCLR: finds the other view of an image among all views of the batch. Loss from 0 up, exact per sample.
 
     The loss grows with the logarithm of the batch: those of batches of different size are not comparable.
     """

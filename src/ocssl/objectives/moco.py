@@ -1,6 +1,4 @@
-"""MoCo v2 (Chen et al., 2020): each view is to find a slow copy's key of the other among the keys of a queue."""
-
-from __future__ import annotations
+"""MoCo v2 (Chen et al., 2020): each view finds a slow copy's key of the other among the keys of a queue."""
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +26,7 @@ def moco_loss(query: Tensor, key: Tensor, queue: Tensor, enqueued: Tensor, tempe
 
 @OBJECTIVES.add("moco")
 class MoCo(Objective):
-    """MoCo: each first view is to find a slow copy's key of the second among queued keys. Loss exact per sample.
+    """MoCo: finds the second view among queued keys of a slow copy, from the first view. Loss exact per sample.
 
     Keys enter the queue, and the copy moves towards the network, after every step. The queue starts empty: only keys
     that were put in count, and in the very first step the other samples' keys stand in for them. With `symmetric` the

@@ -1,6 +1,4 @@
-"""What every objective gives back, and the table of their names."""
-
-from __future__ import annotations
+"""The base class of objectives, what they return, and their registry."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -11,6 +9,7 @@ from torch import Tensor, nn
 from ocssl._core.angles import unit
 from ocssl._core.random import single_sample
 from ocssl._core.registry import Registry
+from ocssl._distributed.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,9 @@ class Objective(nn.Module):
     lowest: ClassVar[float] = 0.0  # the lowest loss that a sample can have
     contrastive: ClassVar[bool] = False  # whether the other samples of a batch are negatives
     shardable: ClassVar[bool] = False  # whether each rank's rows by themselves give the loss of the whole batch
+    takes_local: ClassVar[bool] = False  # whether `forward` takes local views [L, B, 3, h, w] after the others
     views: int = 2  # that it wants of each image
+    ranks: Ranks = ALONE  # the processes whose rows together are a batch
     temperature: float  # of a contrastive one
     projector: nn.Module
     precision: torch.dtype | None = None  # of the encoder's passes, where it is not that of its weights

@@ -4,8 +4,6 @@ All patches go through the network in one pass, so that batch norm statistics ar
 view settings say: `views.crop_scale`.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

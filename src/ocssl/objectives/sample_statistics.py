@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl._core.angles import unit, view_angle
+from ocssl._core.measures import LEAST_RANK, LEAST_SPREAD
 from ocssl._distributed.ranks import ALONE, Ranks
 from ocssl.objectives import Output
 from ocssl.settings import MemorySettings
@@ -95,7 +96,7 @@ def participation_ratio(features: Tensor) -> Tensor:
 
 def collapsed(spread: float, rank: float) -> bool:
     """Whether the features of a batch say nothing any more: all in one direction, or along one line."""
-    return spread < 0.03 or rank < 1.2
+    return spread < LEAST_SPREAD or rank < LEAST_RANK
 
 
 @dataclass(frozen=True)

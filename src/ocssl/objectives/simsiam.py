@@ -1,7 +1,5 @@
 """SimSiam (Chen and He, 2021): each view predicts the other's projection, whose gradient is stopped."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """VICReg (Bardes et al., 2022): views agree, every dimension varies, no two dimensions covary."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

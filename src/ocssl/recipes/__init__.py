@@ -1,10 +1,8 @@
 """Recipes: what makes a method, and what a benchmark asks for, as TOML files and nothing else.
 
-Settings are laid over one another in this order: defaults, benchmark, method, what the benchmark says of that method
-(`[methods.NAME]` in its file), and the user's own.
+Settings are laid over one another in this order: defaults, benchmark, what the encoder asks for (its mean, std and
+size), method, what the benchmark says of that method (`[methods.NAME]` in its file), and the user's own.
 """
-
-from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
@@ -15,7 +13,7 @@ from typing import Any
 from ocssl._files.toml import read_toml
 from ocssl._files.untrusted import reading
 from ocssl.errors import SettingError, unknown
-from ocssl.settings import PART_SECTIONS, merge, nest
+from ocssl.settings import PART_SECTIONS, flatten, merge, nest
 
 ABOUT = ("summary", "paper", "title")  # keys of a file that describe it
 
@@ -28,6 +26,19 @@ def methods() -> dict[str, str]:
 def benchmarks() -> dict[str, str]:
     """Names of the benchmarks that come with ocssl, with a line on each."""
     return _summaries("benchmarks")
+
+
+def presets() -> dict[str, str]:
+    """Names of the presets, sizes that a kind of machine can carry, with a line on each."""
+    return _summaries("presets")
+
+
+def preset(name: str) -> dict[str, float]:
+    """The most that settings may be under a preset, by their dotted keys."""
+    known = _names("presets")
+    if name not in known:
+        raise unknown("preset", name, known)
+    return {key: most for key, most in flatten(_read("presets", name)) if key not in ABOUT}
 
 
 def title(benchmark: str) -> str:
@@ -45,19 +56,53 @@ def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) ->
     else:
         known, kind = _names("benchmarks"), benchmark.partition(":")[0]
         if kind not in known:
+            if "/" in benchmark or benchmark.startswith((".", "~")):  # meant as a path
+                hint = f"say folder:{benchmark}" if Path(benchmark).expanduser().exists() else "check the path"
+                there = "is no benchmark" if hint.startswith("say") else "does not exist"
+                raise SettingError(f"{benchmark} {there}: {hint}, or see: ocssl list benchmarks")
             raise unknown("benchmark", kind, known)
         table = _read("benchmarks", kind)
         special = table.pop("methods", {}).get(method, {})
         merge(tree, table)
+    own = nest(overrides)
+    _use_encoder(tree, recipe, own, benchmark is not None)
+    tree = _without_options_of_another(tree, {"encoder": recipe.get("encoder", {})})
     merge(tree, recipe)
     merge(tree, special)
     for key in ABOUT:
         tree.pop(key, None)
-    return merge(_without_options_of_another(tree, own := nest(overrides)), own)
+    return merge(_without_options_of_another(tree, own), own)
+
+
+def _use_encoder(tree: dict[str, Any], recipe: Mapping[str, Any], own: Mapping[str, Any], sized: bool) -> None:
+    """What an encoder asks for, whatever the benchmark usually has: its mean, std and size, and care if it is good.
+
+    An encoder that starts from trained weights gets the settings of pretrained.toml.
+    """
+    tables = [t for t in (tree.get("encoder"), recipe.get("encoder"), own.get("encoder")) if isinstance(t, Mapping)]
+    named = next((table for table in reversed(tables) if "name" in table), None)
+    chosen: dict[str, Any] = {}
+    for table in tables:
+        merge(chosen, table)
+    found, trained = None, chosen.get("weights") is not None
+    if named is not None:  # else the default, which takes what the benchmark has
+        from ocssl.encoders import ENCODERS  # imports torch
+
+        if not isinstance(named["name"], str) or named["name"] not in ENCODERS:
+            return  # an error later
+        found = ENCODERS.preprocessing(named["name"], chosen)
+        default = ENCODERS.complete(named["name"]).get("pretrained", False)
+        trained |= bool(default and chosen.get("pretrained", default))
+    if found is not None:
+        merge(tree, {"views": {"mean": list(found.mean), "std": list(found.std)}})
+        if sized and found.size is not None:
+            merge(tree, {"stream": {"image_size": found.size}})
+    if trained:
+        merge(tree, tomllib.loads(files(__package__).joinpath("pretrained.toml").read_text()))
 
 
 def _without_options_of_another(tree: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A user who names another part does not want the options that the recipe has for its own."""
+    """Who names another part does not want the options that are there for the part that it replaces."""
     for section, model in PART_SECTIONS.items():
         given, chosen = tree.get(section, {}), own.get(section, {})
         name = chosen.get("name") if isinstance(chosen, Mapping) else None

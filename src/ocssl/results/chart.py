@@ -1,6 +1,6 @@
-"""Charts as plain data: panels of lines with bands, marks with intervals, bars and heat maps; one look for each series.
+"""Charts as plain data: panels of lines with bands, marks with intervals, bars and heat maps.
 
-`draw_plotly` draws them for the page, `draw_matplotlib` for print.
+`draw_page` draws them for the page, `draw_matplotlib` for print.
 """
 
 from __future__ import annotations
@@ -12,26 +12,14 @@ from typing import Literal
 
 from ocssl._core.measures import Measure
 from ocssl.results.latent_decay import Decay
+from ocssl.results.palette import DASHES, SYMBOLS, Style, styles
 from ocssl.results.read import ONLINE, Run
 from ocssl.results.run_groups import by_series, means_at
 
-# Okabe and Ito's colours without black and yellow, first those that stand out on light and dark ground alike
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
 MANY = 8  # series from which on colours repeat or curves hide one another
 STREAM = "share of the stream, %"
 
 Numbers = Sequence[float | None]
-
-
-@dataclass(frozen=True)
-class Style:
-    """How a series looks in every chart and in the tables: colour by method, dash and marker by series."""
-
-    colour: str
-    dash: str = "solid"
-    symbol: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,9 +37,12 @@ class Line:
     style: Style | None = None  # None: from the place of its name in the chart
     width: float = 2
     marks: Literal["none", "all", "few"] = "none"
-    hover: str = ""  # plotly's template for the tooltip, in which `details` are the `customdata`
-    details: Numbers = ()
+    form: str = ".3g"  # of a number in the tooltip
+    unit: str = ""
+    details: Numbers = ()  # a second number of each point, for the tooltip
+    detail: str = ""  # what that number is, around a `#` for it
     who: str = ""
+    series: str = ""  # whose line it is; lines of one series are shown and hidden together
 
     def edges(self) -> list[tuple[float, float, float]]:
         """The band, where there is one."""
@@ -62,14 +53,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Marks with an interval to either side, at rows counted from the bottom."""
+    """Marks at rows counted from the top, with an interval to either side where there is one."""
 
     name: str
     x: Sequence[float]
-    rows: Sequence[float]
-    half: Sequence[float]
-    style: Style
-    details: Sequence[str]  # for the tooltip
+    rows: Sequence[int]
+    half: Sequence[float | None]
+    looks: Sequence[Style]
+    words: Sequence[str]  # beside each mark
+    filled: bool = True
 
 
 @dataclass(frozen=True)
@@ -107,6 +99,16 @@ class Shade:
 
 
 @dataclass(frozen=True)
+class Level:
+    """A horizontal line that curves are read against: chance, a threshold."""
+
+    y: float
+    words: str
+    alarm: bool = False  # below it something is wrong
+    style: Style | None = None
+
+
+@dataclass(frozen=True)
 class Panel:
     """Axes with what is drawn on them."""
 
@@ -117,39 +119,27 @@ class Panel:
     rows: Sequence[str] = ()  # names of what is listed from top to bottom, in place of a y axis
     boundaries: Sequence[float] = ()  # faint vertical lines
     shades: Sequence[Shade] = ()
+    levels: Sequence[Level] = ()
     log: bool = False  # the y axis
-    note: str = ""  # above the legend
+    note: str = ""  # how the numbers were made
+    style: Style | None = None  # of the series that the panel is about
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels with a title and one sentence on how to read them: the page shows one at a time, print all."""
+    """Panels side by side, with a title and one sentence on how to read them."""
 
     key: str
     title: str
     words: str
     panels: Sequence[Panel]
-
-    def entries(self) -> int:
-        """How many names the legend of a panel has, so that the page can leave room for them."""
-        return len({item.name for item in self.panels[0].items if not isinstance(item, HeatMap)})
+    says: Sequence[str] = ()  # what these runs show in it
 
 
-def chart(key: str, title: str, words: str, panels: Sequence[Panel]) -> Chart | None:
+def chart(key: str, title: str, words: str, panels: Sequence[Panel], says: Sequence[str] = ()) -> Chart | None:
     """A chart of the panels in which there is something to draw, if there are any."""
     filled = [panel for panel in panels if panel.items]
-    return Chart(key, title, words, filled) if filled else None
-
-
-def styles(runs: Sequence[Run]) -> dict[str, Style]:
-    """The style of each series, in order of appearance: those of one colour differ in dash."""
-    methods = list(dict.fromkeys(run.method for run in runs))
-    look: dict[str, Style] = {}
-    for i, (series, method) in enumerate({run.series: run.method for run in runs}.items()):
-        colour = COLOURS[methods.index(method) % len(COLOURS)]
-        used = sum(style.colour == colour for style in look.values())
-        look[series] = Style(colour, DASHES[used % len(DASHES)], SYMBOLS[i % len(SYMBOLS)])
-    return look
+    return Chart(key, title, words, filled, says) if filled else None
 
 
 def legend(run: Run) -> str:
@@ -166,11 +156,14 @@ def rounded(values: Numbers) -> list[float | None]:
 
 MOST_POINTS, FEW_POINTS, MOST_BOUNDARIES = 150, 40, 60
 
+AGE = Measure("age", "age", format=".0f")
 Columns = Callable[[Run], Mapping[str, Numbers]]  # what a chart shows of a run, by signal; "" is the measure itself
 Points = Sequence[tuple[float, float | None, float | None]]  # place in the stream, mean, standard deviation
 
 
-def evaluation_chart(measure: Measure, runs: Sequence[Run], decays: Mapping[str, Decay] | None = None) -> Chart | None:
+def evaluation_chart(
+    measure: Measure, runs: Sequence[Run], decays: Mapping[str, Decay] | None = None, levels: Sequence[Level] = ()
+) -> Chart | None:
     """A measure of the evaluations; ends of experiences are faint lines, decay is shaded."""
     look, lines = styles(runs), []
     for peers in _line_groups(runs):
@@ -179,9 +172,8 @@ def evaluation_chart(measure: Measure, runs: Sequence[Run], decays: Mapping[str,
         )
         seen = {x: n for x, n, _ in means_at([[(e.share, e.seen) for e in run.evaluations] for run in peers])}
         if points:
-            hover = f"{measure.hover} after %{{customdata:.0f}} images"
-            line = _line(peers, look[peers[0].series], points, [seen.get(x) for x, _, _ in points], hover)
-            lines.append(replace(line, deviation=[sd for _, _, sd in points], marks="all"))
+            line = _line(peers, look[peers[0].series], points, [seen.get(x) for x, _, _ in points], measure)
+            lines.append(replace(line, deviation=[sd for _, _, sd in points], marks="all", detail="# images"))
     at_ends = [run for run in runs if not run.settings.get("evaluate.every")]
     ends = {round(e.share, 1) for run in at_ends for e in run.evaluations if e.experience > 0 and e.share is not None}
     shades = []
@@ -189,7 +181,7 @@ def evaluation_chart(measure: Measure, runs: Sequence[Run], decays: Mapping[str,
         end = 101.0 if phase.lasts else max(phase.end, phase.start + 1)
         shades.append(Shade(round(phase.start, 2), round(end, 2), look[series].colour, f"{series} decays"))
     boundaries = sorted(ends) if len(ends) <= MOST_BOUNDARIES else []
-    panel = Panel(STREAM, measure.axis, lines, boundaries=boundaries, shades=shades)
+    panel = Panel(STREAM, measure.axis, lines, boundaries=boundaries, shades=shades, levels=levels)
     return chart(measure.chart, measure.title, measure.caption, [panel])
 
 
@@ -213,13 +205,31 @@ def step_chart(measure: Measure, runs: Sequence[Run], columns: Columns | None = 
             known = {x: (y, sd) for x, y, sd in means_at(curves)}
             if known:
                 points = [(x, *known.get(x, (None, None))) for x in places]  # a line breaks where nothing is known
-                hover = f"{measure.hover} at step %{{customdata:.0f}}, %{{x:.0f}} % of the stream"
                 numbers = [step_at.get(x) for x in places]
-                lines.append(_line(peers, look[peers[0].series], points, numbers, hover, signal, index))
+                line = _line(peers, look[peers[0].series], points, numbers, measure, signal, index)
+                lines.append(replace(line, detail="step #"))
                 windows.update(sizes)
     several = " to ".join(str(end) for end in sorted({min(windows, default=1), max(windows, default=1)}))
     how = "not smoothed: one point a minibatch" if several == "1" else f"smoothed: means of {several} minibatches"
-    return chart(measure.chart, measure.title, measure.caption, [Panel(STREAM, measure.axis, lines, note=how)])
+    alarm = [] if measure.alarm is None else [Level(measure.alarm, f"alarm below {measure.alarm:g}", alarm=True)]
+    panel = Panel(STREAM, measure.axis, lines, levels=alarm if lines else (), note=how)
+    return chart(measure.chart, measure.title, measure.caption, [panel], _changes(measure, lines))
+
+
+def _changes(measure: Measure, lines: Sequence[Line]) -> list[str]:
+    """From where to where curves with an alarm went, and whether that is one."""
+    if measure.alarm is None:
+        return []
+    said = []
+    for line in lines:
+        values = [y for y in line.y if y is not None]
+        if values:
+            low = min(values)
+            ends = f"{values[0]:{measure.format}} to {values[-1]:{measure.format}}"
+            verdict = f"below the alarm of {measure.alarm:g}" if low < measure.alarm else "far from the alarm"
+            verdict = "close to the alarm" if measure.alarm <= low < 2 * measure.alarm else verdict
+            said.append(f"{line.name}: from {ends}, lowest {low:{measure.format}}, {verdict}.")
+    return said
 
 
 def age_chart(runs: Sequence[Run]) -> Chart | None:
@@ -231,10 +241,9 @@ def age_chart(runs: Sequence[Run]) -> Chart | None:
             for quantile in (1, 2, 3)
         )
         if middle:
-            hover = "median %{y:.4g}, a quarter above %{customdata:.4g}"
-            line = _line(peers, look[peers[0].series], middle, [b for _, b, _ in high], hover)
+            line = _line(peers, look[peers[0].series], middle, [b for _, b, _ in high], AGE)
             band = [(x, a, b) for (x, a, _), (_, b, _) in zip(low, high, strict=True)]
-            lines.append(replace(line, band=band, marks="all"))
+            lines.append(replace(line, band=band, marks="all", detail="a quarter above #"))
     caption = (
         "Stream images that have passed since arrival: the median as a line, the middle half as a band. A line "
         "that rises without end is a memory that no longer changes."
@@ -260,19 +269,23 @@ def _means(values: Numbers, window: int) -> list[float | None]:
 
 
 def _line(
-    peers: Sequence[Run], style: Style, points: Points, details: Numbers, hover: str, signal: str = "", index: int = 0
+    peers: Sequence[Run], style: Style, points: Points, details: Numbers, of: Measure, signal: str = "", index: int = 0
 ) -> Line:
-    """A line of a series, or of a signal of it, which is thin and has a few marks."""
+    """A line of a series, or of a signal of it, which is thin, has a dash and a few marks."""
+    if signal:
+        style = replace(style, symbol=SYMBOLS[index % len(SYMBOLS)], dash=DASHES[index % len(DASHES)])
     suffix = f": {signal}" if signal else ""
     who = peers[0].label if len(peers) == 1 else f"{peers[0].series}, mean of {len(peers)} seeds"
     return Line(
         legend(peers[0]) + suffix,
         [x for x, _, _ in points],
         [y for _, y, _ in points],
-        style=replace(style, symbol=SYMBOLS[index % len(SYMBOLS)]) if signal else style,
+        style=style,
         width=1 if signal or not peers[0].finished else 2,
         marks="few" if signal else "none",
-        hover=hover,
+        form=of.format.replace("%", "f"),
+        unit=of.unit,
         details=details,
         who=who + suffix,
+        series=peers[0].series,
     )

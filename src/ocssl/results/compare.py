@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from ocssl.results.read import Run
-from ocssl.results.run_groups import ACCURACIES, by_series, comparable, known
+from ocssl.results.run_groups import ACCURACIES, by_series, comparable, known, shared_seeds
 
 CONFIDENCE = 0.95
 LEAST_SPREAD = 1e-9  # points; below it, gaps differ by rounding only
 REFERENCE = "solar"
-BETTER, WORSE, OPEN = "better", "worse", "not told apart"
+BETTER, WORSE, OPEN = "better", "worse", "no clear difference"
+LEAST_PAIRS = 3  # seeds that both need before one of them is called better
+TOO_FEW = "too few seeds to tell"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Difference:
 
     @property
     def verdict(self) -> str:
+        if self.pairs < LEAST_PAIRS:
+            return TOO_FEW
         if not self.half or abs(self.mean) <= self.half:
             return OPEN
         return BETTER if self.mean > 0 else WORSE
@@ -46,7 +50,7 @@ class Difference:
         """Why there is no interval; empty where there is one."""
         if self.half is not None:
             return ""
-        return "one pair: no interval" if self.pairs == 1 else f"{self.pairs} equal gaps: no interval"
+        return TOO_FEW if self.pairs < LEAST_PAIRS else f"{self.pairs} equal gaps: no interval"
 
 
 @dataclass(frozen=True)
@@ -60,20 +64,52 @@ class Comparison:
     average: Difference | None
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Series that can be compared, in the order of their mean Average over the seeds that all of them have."""
+
+    ranked: list[str]  # best first
+    compared: dict[str, list[Run]]  # the runs that the order is from
+    series: dict[str, list[Run]]  # all runs
+    shared: set[int]  # seeds; none: each series is judged by its own
+
+    @property
+    def uneven(self) -> bool:
+        """Whether some series have seeds that others lack."""
+        return any(len(self.compared[name]) < len(own) for name, own in self.series.items())
+
+
+def standing(group: Sequence[Run]) -> Standing:
+    """Who leads: the order of every table, chart and sentence."""
+    series = by_series(group)
+    shared = shared_seeds(series) if len(series) > 1 else set()
+    compared = series
+    if shared:
+        compared = {name: [run for run in own if run.seed in shared] for name, own in series.items()}
+    ranked = sorted(compared, key=lambda name: -fmean(known(compared[name], "average")))
+    return Standing(ranked, compared, series, shared)
+
+
+def best_first(runs: Sequence[Run]) -> list[Run]:
+    """Runs in the order in which they are listed and drawn: those that can be compared first, the best series first."""
+    place = {name: i for i, name in enumerate(name for group in comparable(runs) for name in standing(group).ranked)}
+    return sorted(runs, key=lambda run: (place.get(run.series, len(place)), not run.finished, run.seed or 0))
+
+
 def compare(runs: Sequence[Run]) -> list[Comparison]:
-    """Every series against the reference of its group: `solar` if it is there, else the best; best first."""
+    """The best series against the next, then every series against the reference of its group; best first.
+
+    The reference is `solar` if it is there, else the best.
+    """
     found = []
     for group in comparable(runs):
-        series = by_series(group)
-        ranked = ranking(series)
+        now = standing(group)
+        ranked, series = now.ranked, now.series
         reference = next((name for name in ranked if series[name][0].method == REFERENCE), ranked[0])
+        if reference not in ranked[:2]:
+            found.append(against(ranked[0], ranked[1], series))
         found += [against(name, reference, series) for name in ranked if name != reference]
     return found
-
-
-def ranking(series: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Series by their mean Average, the best first."""
-    return sorted(series, key=lambda name: -fmean(known(series[name], "average")))
 
 
 def against(name: str, reference: str, series: Mapping[str, Sequence[Run]]) -> Comparison:

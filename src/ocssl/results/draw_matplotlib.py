@@ -8,21 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ocssl.results.chart import (
-    COLOURS,
-    DASHES,
-    STREAM,
-    SYMBOLS,
-    Bars,
-    Chart,
-    HeatMap,
-    Intervals,
-    Line,
-    Numbers,
-    Panel,
-    Style,
-    rounded,
-)
+from ocssl.results.chart import STREAM, Bars, Chart, HeatMap, Intervals, Line, Numbers, Panel, rounded
+from ocssl.results.palette import COLOURS, DASHES, SYMBOLS, Style
 from ocssl.results.run_groups import short
 
 INK, GRID, FAINT = "#222222", "#D0D0D0", "#808080"
@@ -31,7 +18,7 @@ LEGEND_ROW = 0.08  # inches that a name in the legend adds
 SCALE = 12  # lines from which on colours are a scale, in the order of their names
 MARKED = 25  # points up to which a line without a style has marks
 LINES = dict(zip(DASHES, ("-", (0, (5, 3)), (0, (1, 1.6)), (0, (5, 2, 1, 2)), (0, (9, 3))), strict=True))
-MARKS = dict(zip(SYMBOLS, ("o", "s", "D", "^", "X", "*", "P"), strict=True)) | {"square-open": "s", "": ""}
+MARKS = dict(zip(SYMBOLS, ("o", "s", "D", "^", "X", "*", "P"), strict=True)) | {"": ""}
 RC: dict[Any, Any] = {
     "font.size": 9,
     "axes.edgecolor": INK,
@@ -115,7 +102,7 @@ def _panel(axes: Any, panel: Panel, look: Mapping[str, Style]) -> None:
             case Line():
                 _line(axes, item, look)
             case Intervals():
-                _intervals(axes, item)
+                _intervals(axes, item, len(panel.rows))
             case Bars():
                 ends = _bars(axes, item, ends)
             case HeatMap():
@@ -147,6 +134,10 @@ def _ground(axes: Any, panel: Panel) -> None:
         axes.axvline(0, color=FAINT, linewidth=1.2)
     for x in panel.boundaries:
         axes.axvline(x, color=FAINT, linewidth=0.6, linestyle=LINES["dot"])
+    for level in panel.levels:
+        axes.axhline(level.y, color=FAINT, linewidth=0.9, linestyle=LINES["dash"])
+        place = {"xytext": (-2, 2), "textcoords": "offset points", "xycoords": axes.get_yaxis_transform()}
+        axes.annotate(level.words, (1, level.y), fontsize=7, color=INK, ha="right", **place)
     for shade in panel.shades:
         axes.axvspan(shade.begin, shade.end, color=shade.colour, alpha=0.12, linewidth=0)
         axes.axvline(shade.begin, color=shade.colour, linewidth=1.2, linestyle=LINES["dash"])
@@ -165,6 +156,7 @@ def _line(axes: Any, line: Line, look: Mapping[str, Style]) -> None:
         [x for x, _ in points],
         [y for _, y in points],
         color=style.colour,
+        alpha=style.opacity,
         linestyle=LINES[style.dash],
         linewidth=line.width * 0.7,
         marker=MARKS[style.symbol] if marked else "",
@@ -178,10 +170,14 @@ def _drawable(values: Numbers) -> list[float]:
     return [math.nan if value is None else value for value in rounded(values)]
 
 
-def _intervals(axes: Any, item: Intervals) -> None:
-    filled = {} if item.style.symbol == "circle" else {"markerfacecolor": "white"}
-    style = {"fmt": MARKS[item.style.symbol], "color": item.style.colour, "capsize": 3, "markersize": 5}
-    axes.errorbar(item.x, item.rows, xerr=item.half, label=_label(item.name), **style, **filled)
+def _intervals(axes: Any, item: Intervals, rows: int) -> None:
+    """Marks in their rows, the hollow ones a little lower; a bar where there is an interval."""
+    for i, (x, row, half, look) in enumerate(zip(item.x, item.rows, item.half, item.looks, strict=True)):
+        ground = {} if item.filled else {"markerfacecolor": "white"}
+        own = {"label": _label(item.name), "color": look.colour} if i == 0 else {"color": look.colour}
+        y = rows - 1 - row - (0.0 if item.filled else 0.22)
+        bar = [half] if half is not None else None
+        axes.errorbar([x], [y], xerr=bar, fmt="o", capsize=3, markersize=5, **own, **ground)
 
 
 def _bars(axes: Any, item: Bars, ends: list[float]) -> list[float]:

@@ -4,8 +4,6 @@ Nothing here writes to the run folder. Every process has one thread, so that the
 processes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

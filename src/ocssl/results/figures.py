@@ -8,24 +8,24 @@ from statistics import fmean
 
 from ocssl._core.measures import MEASURES, Measure
 from ocssl.results.chart import (
-    COLOURS,
     STREAM,
     Bars,
     Chart,
     Columns,
     HeatMap,
     Intervals,
+    Level,
     Line,
     Numbers,
     Panel,
-    Style,
     age_chart,
     chart,
     evaluation_chart,
     legend,
     step_chart,
 )
-from ocssl.results.compare import Comparison, Difference
+from ocssl.results.compare import LEAST_PAIRS, Comparison, Difference
+from ocssl.results.palette import QUANTITIES, Style, styles
 from ocssl.results.read import MemorySummary, Run
 from ocssl.results.run_groups import by_series
 from ocssl.results.summary import decays
@@ -44,7 +44,7 @@ PHASES: dict[str, tuple[str, ...]] = {
     "save": ("save",),
 }
 OTHER = "other"
-FILLS = dict(zip((*PHASES, OTHER), (*COLOURS, "#F0E442", "#999999", "#5C5C5C"), strict=True))
+FILLS = dict(zip((*PHASES, OTHER), QUANTITIES, strict=True))
 PATTERNS = dict(zip(FILLS, ("", "", "/", "", "\\", "x", ".", "-", "|"), strict=True))
 
 Column = tuple[float, Sequence[float]]  # a place in the stream, and numbers from bottom to top
@@ -55,10 +55,12 @@ def all_charts(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> dict[s
     phases = decays(runs)
 
     def evaluated(section: str) -> list[Chart | None]:
-        return [evaluation_chart(measure, runs, phases) for measure in MEASURES.charted("evaluation", section)]
+        levels = {"accuracy": accuracy_levels(runs)}
+        measures = MEASURES.charted("evaluation", section)
+        return [evaluation_chart(measure, runs, phases, levels.get(measure.key, ())) for measure in measures]
 
     made: dict[str, list[Chart | None]] = {
-        "comparison": [forest_chart(comparisons)],
+        "comparison": [forest_chart(comparisons, runs)],
         "accuracy": evaluated("accuracy"),
         "tasks": [heat_map(TASKS, runs)],
         "latent": evaluated("latent"),
@@ -102,27 +104,55 @@ def _of_term(term: str) -> Columns:
     return columns
 
 
-def forest_chart(comparisons: Sequence[Comparison]) -> Chart | None:
-    """Mean differences to the reference, with their intervals, one row a series."""
-    rows = [f"{c.series} against {c.reference}" for c in comparisons]
+def accuracy_levels(runs: Sequence[Run]) -> list[Level]:
+    """What accuracies are read against: chance, and the untrained encoder; each where the runs agree on it."""
+    levels = []
+    if counts := {len(memory.classes) for run in runs for memory in run.memories if memory.classes}:
+        levels += [Level(100 / max(counts), f"chance {100 / max(counts):.3g} %")] if len(counts) == 1 else []
+    starts = [run.start for run in runs if run.start is not None]
+    if starts and len({run.benchmark for run in runs}) == 1:
+        start = fmean(starts)
+        levels.append(Level(start, f"untrained {start:.1f} %"))
+    return levels
+
+
+def forest_chart(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> Chart | None:
+    """Mean differences to the reference, with their intervals where there are any, one row a series."""
+    look, alike = styles(runs), len({c.reference for c in comparisons}) == 1
+    rows = [c.series if alike else f"{c.series} against {c.reference}" for c in comparisons]
     marks = [
-        _differences("Final", [c.final for c in comparisons], 0.0, Style(COLOURS[0], symbol="circle")),
-        _differences("Average", [c.average for c in comparisons], -0.22, Style(COLOURS[1], symbol="square-open")),
+        _differences("average", [c.average for c in comparisons], [look[c.series] for c in comparisons], True),
+        _differences("final", [c.final for c in comparisons], [look[c.series] for c in comparisons], False),
     ]
+    there = any(half is not None for item in marks for half in item.half)
+    against = f" against {comparisons[0].reference}" if alike else ""
+    words = f"Right of zero the method is better{against or ' than what it is compared with'}, left of it worse. "
+    words += "Filled marks: average accuracy, hollow ones: final accuracy. "
+    words += (
+        "Bars are 95 % confidence intervals; one that holds zero does not tell the two apart."
+        if there
+        else "There are no intervals: too few seeds."
+    )
     return chart(
         "forest",
-        "Differences with 95 % intervals",
-        "Right of zero the method is better than what it is compared with, left of it worse; an interval that holds "
-        "zero does not tell them apart.",
+        f"Differences in accuracy{against}",
+        words,
         [Panel("difference in accuracy, points", "", [item for item in marks if item.x], rows=rows)],
     )
 
 
-def _differences(name: str, found: Sequence[Difference | None], lift: float, style: Style) -> Intervals:
-    there = [(len(found) - 1 - i + lift, d) for i, d in enumerate(found) if d is not None]
-    halves = [d.half or 0.0 for _, d in there]
-    details = [d.lack or f"from {d.low:+.2f} to {d.high:+.2f}, {d.pairs} pairs" for _, d in there]
-    return Intervals(name, [d.mean for _, d in there], [y for y, _ in there], halves, style, details)
+def _differences(name: str, found: Sequence[Difference | None], looks: Sequence[Style], filled: bool) -> Intervals:
+    there = [(i, d) for i, d in enumerate(found) if d is not None]
+    words = [f"{d.mean:+.2f}, {d.lack}" if d.lack else f"{d.mean:+.2f}, {d.verdict}" for _, d in there]
+    return Intervals(
+        name,
+        [d.mean for _, d in there],
+        [i for i, _ in there],
+        [d.half if d.pairs >= LEAST_PAIRS else None for _, d in there],
+        [looks[i] for i, _ in there],
+        words,
+        filled,
+    )
 
 
 def compute_chart(runs: Sequence[Run]) -> Chart | None:
@@ -219,13 +249,18 @@ def heat_map(spec: MapSpec, runs: Sequence[Run]) -> Chart | None:
     known = [v for cells in maps.values() for row in cells.values for v in row if v is not None]
     top, bottom = max(known, default=0.0), min(known, default=0.0)
     low = 0 if spec.from_zero else min(bottom, top - 1)
-    panels = [Panel(STREAM, spec.axis, [replace(cells, low=low, high=top)], name) for name, cells in maps.items()]
+    styled = styles(runs)
+    look = {legend(run): styled[run.series] for run in runs}
+    panels = [
+        Panel(STREAM, spec.axis, [replace(cells, low=low, high=top)], name, style=look[name])
+        for name, cells in maps.items()
+    ]
     return chart(spec.key, spec.title, spec.caption, panels)
 
 
 def loss_map(runs: Sequence[Run]) -> Chart | None:
     """Histograms of stored losses through time, on one scale for each series."""
-    panels = []
+    panels, look = [], styles(runs)
     for series, group in by_series(runs).items():
         held = [[m for m in run.memories if m.loss and m.losses] for run in group if run.has_loss]
         if any(held):
@@ -235,7 +270,7 @@ def loss_map(runs: Sequence[Run]) -> Chart | None:
             rows = [low + (i + 0.5) * step for i in range(LOSS_ROWS)]
             if mean := _mean(columns):
                 cells = _cells(series, mean, rows, "loss", STORED)
-                panels.append(Panel(STREAM, "stored loss", [cells], legend(group[0])))
+                panels.append(Panel(STREAM, "stored loss", [cells], legend(group[0]), style=look[series]))
     words = "Each column is the histogram of stored losses at an evaluation."
     return chart("losses", "Losses in the memory", words, panels)
 
@@ -273,19 +308,19 @@ def _cells(series: str, columns: Sequence[Column], rows: Sequence[float], what: 
 
 def spectrum_chart(runs: Sequence[Run]) -> Chart | None:
     """Singular values at the first, a middle and the last evaluation."""
-    panels = []
-    for group in by_series(runs).values():
+    panels, look = [], styles(runs)
+    for series, group in by_series(runs).items():
         mean = _mean([[(s.share, s.values) for s in run.spectra if s.share is not None] for run in group])
         chosen = list(dict.fromkeys([0, len(mean) // 2, len(mean) - 1])) if mean else []
-        looks = zip(chosen, COLOURS, ("dot", "dash", "solid"), strict=False)
-        lines = [_values(*mean[i], Style(colour, dash)) for i, colour, dash in looks]
+        looks = zip(chosen, ("dot", "dash", "solid"), (0.5, 0.75, 1.0), strict=False)
+        lines = [_values(*mean[i], replace(look[series], dash=dash, opacity=clear)) for i, dash, clear in looks]
         axes = ("number of the direction", "singular value, the largest 1")
-        panels.append(Panel(*axes, lines, legend(group[0]), log=True))
+        panels.append(Panel(*axes, lines, legend(group[0]), log=True, style=look[series]))
     return chart(
         "spectrum",
         "Spectrum of features",
         "How much features vary along each direction, the strongest first: a steep fall uses few directions, and one "
-        "that steepens from the first evaluation to the last is losing some.",
+        "that steepens from the first evaluation to the last is losing some. Lines: after shares of the stream.",
         panels,
     )
 
@@ -294,4 +329,4 @@ def _values(share: float, values: Sequence[float], style: Style) -> Line:
     step = -(-len(values) // MOST_VALUES)
     kept = [(i + 1, v if v >= LEAST_VALUE else None) for i, v in enumerate(values) if i % step == 0]
     places, numbers = zip(*kept, strict=True)
-    return Line(f"at {share:.0f} % of the stream", places, numbers, style=style, hover="direction %{x}: %{y:.2g}")
+    return Line(f"after {share:.0f} %", places, numbers, style=style, form=".2g")

@@ -15,11 +15,11 @@ from ocssl._files.toml import parse_toml
 from ocssl._files.untrusted import read_json, read_text
 from ocssl.errors import RunFolderError
 from ocssl.runs.events import read_events
-from ocssl.runs.folder import EVENTS, LARGEST_METRICS, METRICS, SETTINGS
+from ocssl.runs.folder import EVENTS, LARGEST_METRICS, METRICS, SETTINGS, SKIPPED
 from ocssl.runs.profiler import read_timing
 from ocssl.settings import flatten
 
-LARGEST_SETTINGS, LARGEST_EVENTS = 2**20, 2**30  # bytes
+LARGEST_SETTINGS, LARGEST_EVENTS, LARGEST_SKIPPED = 2**20, 2**30, 2**26  # bytes
 MOST_NUMBERS = 4096  # of a list in an event; a longer one is not ours
 LARGEST = 1e15  # of which sums and products are finite, too
 QUANTILES = 5  # least, quarter, median, three quarters, most
@@ -92,6 +92,7 @@ class Run:
     phases: dict[str, float] = field(default_factory=dict)  # seconds
     trace: dict[str, list[float | None]] = field(default_factory=_empty_trace)  # of every step
     terms: dict[str, list[float | None]] = field(default_factory=dict)  # loss of each term and `term.signal`, as long
+    skipped: list[tuple[str, str]] = field(default_factory=list)  # name and reason of files that were not used
     collapsed: bool = False
     alarms: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -170,6 +171,7 @@ def read_run(folder: Path) -> Run:
         phases=read_timing(folder),
     )
     _read_events(run)
+    _read_skipped(run)
     if isinstance(metrics, dict):
         run.finished = True
         keys = ("start_accuracy", "final_accuracy", "average_accuracy", "steps", "seconds")
@@ -205,6 +207,8 @@ def _read_events(run: Run) -> None:
                     run.spectra.append(Spectrum(share, values))
                 case "memory":
                     run.memories += filter(None, [_memory(event, share)])
+                case "bad-image":
+                    run.skipped.append((str(event.get("name", "unknown")), str(event.get("reason", "unknown"))))
                 case "collapse" | "non-finite-loss" as kind:
                     run.collapsed |= kind == "collapse"
                     what = "collapsed at" if kind == "collapse" else "stopped after"
@@ -219,6 +223,19 @@ def _read_events(run: Run) -> None:
     run.start = next((accuracy for experience, accuracy in known if experience == 0), None)
     if after:
         run.final, run.average = after[-1], sum(after) / len(after)
+
+
+def _read_skipped(run: Run) -> None:
+    """Files that were not used: the list in the run's folder, which holds more than the events."""
+    try:
+        text = read_text(run.folder / SKIPPED, LARGEST_SKIPPED, links=False)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError):
+        run.notes.append(f"{SKIPPED} cannot be read; skipped images come from {EVENTS}.")
+        return
+    lines = (line.split("\t") for line in text.splitlines())
+    run.skipped = [(parts[1], parts[2]) for parts in lines if len(parts) == 3] or run.skipped
 
 
 def _read_step(run: Run, event: Mapping[str, Any], share: float | None) -> None:

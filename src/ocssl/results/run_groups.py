@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +17,7 @@ from ocssl.settings import ObjectiveSettings
 RECORD_ONLY = ("method", "benchmark", "seed", "checkpoint", "data", "init.path")
 IMAGES_SEEN = ("data.bad_images",)  # of them, those that do: a run that skips images may see fewer
 MOST_VARIANT = 48  # characters of a variant in a name
+LEAST_NAME = 3  # characters of a folder's name that says something
 
 Accuracy = Literal["final", "average"]
 ACCURACIES: tuple[Accuracy, ...] = ("final", "average")
@@ -38,15 +40,41 @@ def name_runs(runs: list[Run]) -> None:
     seeds, taken = {run.seed for run in runs}, set[str]()
     for run in runs:
         run.label = f"{run.series}, seed {run.seed}" if len(seeds) > 1 else run.series
+        if called(run) and f"({short(called(run))})" not in run.series:
+            run.label = f"{short(run.folder.name)} ({run.label})"
         if run.label in taken:
             run.label = f"{run.label}, {short(run.folder.name)} ({len(taken) + 1})"
         taken.add(run.label)
 
 
+def called(run: Run) -> str:
+    """What a person called a run: the name of its folder without the seed; empty where a command named it.
+
+    Commands name folders by method, settings and seed, and the tables say those. So do `solar`, `solar-0` and `0`, and
+    names of one or two letters say nothing.
+    """
+    name = run.folder.name
+    stem = re.sub(r"[-_ ]*(seed)?[-_ ]*\d*$", "", name, flags=re.IGNORECASE)
+    method = Path(run.method).stem
+    by_command = name.startswith(f"{method}-") and re.search(r"-seed\d", name)
+    return "" if len(stem) < LEAST_NAME or stem.lower() == method.lower() or by_command else stem
+
+
+def _stem(run: Run) -> str:
+    """What a person called a run, or what a sweep added to the name of its folder; empty where there is neither.
+
+    A sweep calls its folders METHOD-BENCHMARK-SETTINGS-seedN.
+    """
+    method = re.escape(Path(run.method).stem)
+    added = re.fullmatch(rf"{method}-{re.escape(run.benchmark)}-(.+)-seed\d+", run.folder.name)
+    return added[1] if added else called(run)
+
+
 def _variants(runs: list[Run]) -> list[str]:
     """Note on each run how its settings differ from others of its method and benchmark; short forms for names.
 
-    A variant that is too long for a name is cut after what tells it apart, or numbered.
+    The short form is what a person called the runs, if that tells variants apart; else a variant that is too long for
+    a name is cut after what tells it apart, or numbered.
     """
     alike: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
@@ -64,6 +92,10 @@ def _variants(runs: list[Run]) -> list[str]:
             if len(which) > MOST_VARIANT:
                 which = f"variant {distinct.index(tuple(own)) + 1}"
             names[id(run)] = which
+        stems = {own: {_stem(run) for run in peers if run.variant == ", ".join(own)} for own in distinct}
+        given = {next(iter(own)) for own in stems.values() if len(own) == 1}
+        if len(distinct) > 1 and len(given) == len(distinct):
+            names |= {id(run): short(_stem(run)) for run in peers}
     return [names[id(run)] for run in runs]
 
 

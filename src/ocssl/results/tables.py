@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 from ocssl._core.measures import MEASURES
 from ocssl._core.table import MISSING, Row, Table, mean_and_deviation, mean_cell, number_cell
 from ocssl.results.chart import legend
-from ocssl.results.compare import Comparison, Difference, ranking
+from ocssl.results.compare import Comparison, Difference, standing
 from ocssl.results.figures import FILLS, phase_seconds
 from ocssl.results.latent_decay import median_phase
 from ocssl.results.read import ONLINE, Run
@@ -17,18 +18,79 @@ from ocssl.results.summary import DECAYS, decay_words, health, phases
 
 
 def methods(runs: Sequence[Run]) -> Table:
-    """One row a series: means and standard deviations over seeds, best first; finished runs only."""
-    rows = []
-    for group in comparable(runs):
-        series = by_series(group)
-        for name in ranking(series):
-            own = series[name]
-            accuracies = (mean_cell(known(own, key)) for key in ACCURACIES)
+    """One row a series: means and standard deviations over seeds, best first; finished runs only.
+
+    Where some series lack seeds, the order is by those that all have, and a column shows what it is from.
+    """
+    groups = comparable(runs)
+    rows, standings, firsts = [], [standing(group) for group in groups], [group[0] for group in groups]
+    uneven = any(now.uneven for now in standings)
+    for now, first in zip(standings, firsts, strict=True):
+        place = f"{first.benchmark}, {circumstances(first, firsts)}" if len(groups) > 1 else first.regime
+        for name in now.ranked:
+            own = now.series[name]
+            accuracies = [mean_cell(known(own, key)) for key in ACCURACIES]
+            accuracies += [mean_cell(known(now.compared[name], "average")) if now.shared else MISSING] * uneven
             cells = (name, str(len(own)), *accuracies, decay_words(own))
-            rows.append(Row(cells, own[0].regime, name, cells[-1].startswith(DECAYS)))
-    headers = ("method", "seeds", "final, %", "average, %", "latent space")
-    caption = "Mean ± standard deviation over seeds, finished runs only, best average first."
-    return Table(headers, rows, (0, 4), caption=caption, key="methods", first=ONLINE)
+            rows.append(Row(cells, place, name, cells[-1].startswith(DECAYS)))
+    headers = ["method", "seeds", "final, %", "average, %", *["average on shared seeds, %"] * uneven, "latent space"]
+    caption = "Mean ± standard deviation over seeds, finished runs only, best average first"
+    caption += ", on the seeds that all methods have." if uneven else "."
+    return Table(headers, rows, (0, len(headers) - 1), caption=caption, key="methods", first=ONLINE)
+
+
+def health_table(runs: Sequence[Run]) -> Table:
+    """One row a series: how its latent space and its features went from the beginning to the end."""
+    rows = []
+    for name, group in by_series(runs).items():
+        measured = (_change([[e[key] for e in run.evaluations] for run in group], form) for key, form in LATENT)
+        traced = (_change([run.trace[key] for run in group], form) for key, form in TRACED)
+        seen = mean_and_deviation(run.evaluations[-1].seen for run in group if run.evaluations)[0]
+        ill = sum(run.collapsed for run in group)
+        words = "ok" if not ill else "collapsed" if len(group) == 1 else f"{ill} of {len(group)} collapsed"
+        rows.append(Row((name, number_cell(seen, form=",.0f"), *measured, *traced, words), "", name, bool(ill)))
+    headers = ("method", "images seen", "Deviation", "Overlap", "spread", "directions used", "SSL loss", "collapse")
+    caption = (
+        "From the first value to the last, means over seeds; Deviation and Overlap begin with the untrained encoder."
+    )
+    return Table(headers, rows, (0, 2, 3, 4, 5, 6, 7), caption=caption, key="health-table")
+
+
+LATENT = (("deviation", ".3f"), ("overlap", ".1%"))
+TRACED = (("spread", ".2f"), ("rank", ".1f"), ("ssl", ".3f"))
+ENDS = 0.05  # of a curve of steps that its ends are means of
+
+
+def _change(curves: Sequence[Sequence[float | None]], form: str) -> str:
+    """The first and the last value, means over seeds; of long curves, means of their ends."""
+    ends = []
+    for curve in curves:
+        values = [value for value in curve if value is not None]
+        count = max(1, int(ENDS * len(values)))
+        if values:
+            ends.append((fmean(values[:count]), fmean(values[-count:])))
+    if not ends:
+        return MISSING
+    first, last = (fmean(side) for side in zip(*ends, strict=True))
+    return f"{first:{form}} → {last:{form}}"
+
+
+def skipped(runs: Sequence[Run]) -> Table:
+    """Images and files that runs did not use, by reason, with some names of each."""
+    rows = []
+    for run in runs:
+        reasons: dict[str, list[str]] = {}
+        for name, reason in run.skipped:
+            reasons.setdefault(reason, []).append(name)
+        for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
+            shown = ", ".join(names[:MOST_SKIPPED]) + ", …" * (len(names) > MOST_SKIPPED)
+            rows.append(Row((run.label, str(len(names)), reason, shown), "", run.series))
+    headers = ("run", "images", "why", "which")
+    caption = "Files that a run did not use; its folder lists all of them in skipped.tsv."
+    return Table(headers, rows, (0, 2, 3), caption=caption, key="skipped")
+
+
+MOST_SKIPPED = 12  # names of one reason
 
 
 def comparison(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> Table:
@@ -56,6 +118,18 @@ def _interval(found: Difference | None) -> tuple[str, str]:
     if found.half is None:
         return f"{found.mean:+.2f}", found.lack
     return f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]", found.verdict
+
+
+def comparison_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """The comparison for programs, as numbers: one entry a method and measure."""
+    found = []
+    for c in comparisons:
+        for measure, d in zip(ACCURACIES, (c.final, c.average), strict=True):
+            entry = {"method": c.series, "against": c.reference, "benchmark": c.run.benchmark, "measure": measure}
+            ends = {"low": d.low, "high": d.high} if d and d.half is not None else {"low": None, "high": None}
+            numbers = {"pairs": d.pairs if d else 0, "difference": d.mean if d else None, **ends}
+            found.append({**entry, **numbers, "verdict": (d.lack or d.verdict) if d else "no shared seed"})
+    return found
 
 
 def each_run(runs: Sequence[Run]) -> Table:
@@ -127,7 +201,7 @@ def _exact(value: float | None) -> str:
 def numbers_of_methods(runs: Sequence[Run]) -> Table:
     """The table of methods for programs: one number a cell."""
     rows = []
-    for own in (own for group in comparable(runs) for own in by_series(group).values()):
+    for own in (now.series[name] for now in map(standing, comparable(runs)) for name in now.ranked):
         decay = median_phase(phases(own))
         accuracies = (number for key in ACCURACIES for number in mean_and_deviation(known(own, key)))
         numbers = map(_exact, (*accuracies, decay.start if decay else None))

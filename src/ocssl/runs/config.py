@@ -1,7 +1,5 @@
 """Settings of a run: the learner's, and those of stream, evaluation and checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +10,16 @@ from ocssl import recipes
 from ocssl._files.toml import dump_toml, parse_toml, read_toml
 from ocssl._files.untrusted import reading
 from ocssl.errors import RunFolderError, SettingError
-from ocssl.settings import DataSettings, EvaluateSettings, LearnerSettings, Section, StreamSettings, validate
+from ocssl.settings import (
+    DataSettings,
+    EvaluateSettings,
+    LearnerSettings,
+    Section,
+    StreamSettings,
+    flatten,
+    nest,
+    validate,
+)
 
 
 class CheckpointSettings(Section):
@@ -20,6 +27,7 @@ class CheckpointSettings(Section):
 
     every: int = Field(50, ge=1, description="stream minibatches between checkpoints")
     keep: int = Field(2, ge=1, description="checkpoints that are kept")
+    most_snapshots: int = Field(100, ge=2, description="above it only every second, fourth ... is kept, and the last")
     snapshots: bool = Field(
         True, description="keep network and memory statistics at every evaluation, to inspect later"
     )
@@ -39,6 +47,7 @@ class RunSettings(LearnerSettings):
     method: str
     benchmark: str
     seed: int = Field(0, ge=0, lt=2**63)
+    preset: Literal["none", "cpu", "gpu"] = "none"  # which has lowered settings before the user's own came
     stream: StreamSettings = StreamSettings()
     data: DataSettings = DataSettings()
     init: InitSettings = InitSettings()
@@ -51,20 +60,32 @@ class RunSettings(LearnerSettings):
 
     def result(self) -> dict[str, Any]:
         """What decides a run's result: not where files lie, nor how often it is saved."""
-        return self.model_dump(mode="json", exclude={"data": True, "checkpoint": True, "init": {"path"}})
+        places = {"weights"} if self.encoder.sha256 else set()
+        hidden: dict[str, Any] = {"data": True, "checkpoint": True, "preset": True, "init": {"path"}, "encoder": places}
+        return self.model_dump(mode="json", exclude=hidden)
 
     def reading(self, moved: Path | None = None) -> DataSettings:
         """Where the images lie, or have been moved to, and how they are read."""
         return self.data if moved is None else self.data.model_copy(update={"path": str(moved.absolute())})
 
 
-def resolve_run(method: str, benchmark: str, seed: int, overrides: Mapping[str, Any]) -> RunSettings:
-    """Defaults, benchmark, method and the user's settings, merged in this order and checked."""
+def resolve_run(
+    method: str, benchmark: str, seed: int, overrides: Mapping[str, Any], preset: str = "none"
+) -> RunSettings:
+    """Defaults, benchmark, method, preset and the user's settings, merged in this order and checked."""
     tree = recipes.resolve(method, benchmark, overrides)
-    for name in ("method", "benchmark", "seed"):
+    for name in ("method", "benchmark", "seed", "preset"):
         if name in tree:
             raise SettingError(f"{name} cannot be set: it is an argument of the run.")
-    return complete_run(validate(RunSettings, {"method": method, "benchmark": benchmark, "seed": seed, **tree}))
+    run = {"method": method, "benchmark": benchmark, "seed": seed}
+    settings = complete_run(validate(RunSettings, {**run, **tree}))
+    if preset == "none":
+        return settings
+    have, own = dict(flatten(settings.model_dump())), dict(flatten(nest(overrides)))
+    most = recipes.preset(preset)
+    lowered = {key: limit for key, limit in most.items() if key not in own and have.get(key, limit) > limit}
+    tree = recipes.resolve(method, benchmark, {**lowered, **overrides})
+    return complete_run(validate(RunSettings, {**run, "preset": preset, **tree}))
 
 
 def complete_run(settings: RunSettings) -> RunSettings:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ocssl._files.untrusted import open_file, reason
+from ocssl._files.untrusted import open_file, reason, regular
 from ocssl.errors import RunFolderError
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ class Events:
     def __init__(self, path: Path, sinks: Sequence[Follower] = ()) -> None:
         self._sinks = sinks
         try:
-            self._file = open(path, "ab")  # noqa: SIM115 - closed by `close`
+            self._file = open(path, "ab", opener=regular)  # noqa: SIM115 - closed by `close`
         except OSError as error:
-            raise RunFolderError(f"cannot write to {path}: {error.strerror}.") from None
+            raise RunFolderError(f"cannot write to {path}: {reason(error)}.") from None
 
     def sync(self) -> int:
         """Flush everything to disk; returns the size of the file, for a checkpoint to remember."""
@@ -39,8 +39,9 @@ class Events:
         """Remove what was written after a checkpoint: it will happen again. False if the file is shorter than that."""
         complete = self._file.tell() >= size
         if not complete:
-            with open(self._file.name, "rb") as file:
-                size = sum(len(line) for line in file if line.endswith(b"\n"))
+            with open_file(Path(self._file.name)) as file:
+                lines = iter(partial(file.readline, LONGEST), b"")
+                size = sum(len(line) for line in lines if line.endswith(b"\n"))
         self._file.truncate(size)
         self._file.seek(0, os.SEEK_END)
         return complete

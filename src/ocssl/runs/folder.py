@@ -24,6 +24,7 @@ from ocssl.settings import flatten
 
 SETTINGS, EVENTS, METRICS, CHECKPOINTS = "run.toml", "events.jsonl", "metrics.json", "checkpoints"
 SNAPSHOTS = "snapshots"
+SKIPPED = "skipped.tsv"  # kind, name and reason of every file that is not used
 METRIC_NAMES = {"method", "benchmark", "seed", "steps", "seconds", "final_accuracy", "average_accuracy"}  # at least
 NUMBERS = ("start_accuracy", "final_accuracy", "average_accuracy")
 COURSES = ("positions", "accuracies", "deviations", "overlaps")  # as long as there were evaluations

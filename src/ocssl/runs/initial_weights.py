@@ -1,7 +1,5 @@
 """Weights to start from: those of another run, or of a saved learner."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

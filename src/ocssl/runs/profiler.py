@@ -4,8 +4,6 @@ A learner's parts are wrapped from outside, so the loop stays as it is. Seconds 
 file to themselves; what a crash lost before the next checkpoint is not in them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -92,7 +90,7 @@ class PhaseClock:
 
 def write_timing(folder: Path, seconds: Mapping[str, float]) -> None:
     """Record the seconds of each phase up to a checkpoint."""
-    body = {phase: round(spent, 3) for phase, spent in seconds.items()}
+    body = {phase: round(spent, 6) for phase, spent in seconds.items()}
     replace_file(folder / TIMING, json.dumps(body, indent=1).encode())
 
 

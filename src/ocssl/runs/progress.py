@@ -71,7 +71,7 @@ class Bars:
         if bar is None:
             return
         done = event["position"]
-        rate = [f"{bar.speed * event['steps'] / max(done, 1):.1f} steps/s"] if bar.speed else []
+        rate = [f"{bar.speed:.1f} minibatches/s"] if bar.speed else []
         state = "  ".join([*rate, *measured("step", event), *self._accuracy.get(name, [])])
         self._rich.update(bar.id, completed=done, state=state)
 

@@ -1,7 +1,5 @@
 """A run: a learner on a benchmark, evaluated on the way, recorded in a folder, and continued from it bit for bit."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -14,6 +12,7 @@ from typing import Any
 
 from ocssl import __version__
 from ocssl._core import checkpoint
+from ocssl._core.host_memory import check_memory
 from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
 from ocssl._files.atomic import remove_folder, replace_file
 from ocssl._training.assembly import require_known
@@ -24,12 +23,13 @@ from ocssl.evaluate.evaluation import evaluate
 from ocssl.learner import Learner
 from ocssl.objectives.sample_statistics import Info, collapsed
 from ocssl.runs.config import RunSettings, read_settings
-from ocssl.runs.events import Events, NoEvents, read_events
+from ocssl.runs.events import Events, NoEvents, nan_to_none, read_events
 from ocssl.runs.folder import (
     CHECKPOINTS,
     EVENTS,
     METRICS,
     SETTINGS,
+    SKIPPED,
     clean,
     complete_checkpoints,
     finished,
@@ -39,9 +39,11 @@ from ocssl.runs.folder import (
 from ocssl.runs.initial_weights import start_from
 from ocssl.runs.profiler import PhaseClock, write_timing
 from ocssl.runs.progress import Progress
-from ocssl.runs.snapshots import memory_summary, write_snapshot
+from ocssl.runs.snapshots import memory_summary, thin_out, write_snapshot
 from ocssl.runs.stop import Stop
 from ocssl.runs.tracking import followers
+
+MOST_STEPS = 100_000  # minibatches of a run whose steps are all in the events; of a longer one every second, third ...
 
 
 @dataclass
@@ -52,7 +54,7 @@ class Position:
     seconds: float = 0.0  # spent on training and evaluation, all sessions together
     events: int = 0  # bytes of the events file that belong to it
     warned: bool = False  # of collapse
-    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)  # the events hold them, not the checkpoint
     data: str = ""  # fingerprint of the benchmark's images
     phases: dict[str, float] = field(default_factory=dict)  # seconds that each has taken
 
@@ -91,6 +93,7 @@ def execute(
                 )
             return _Session(folder, settings, benchmark, events, progress, stop, device, ranks).run()
         except OSError as error:
+            check_memory(error)
             raise RunFolderError(f"cannot continue the run {folder}: {error}.") from None
         finally:
             events.close()
@@ -111,7 +114,9 @@ def make_stream(benchmark: Benchmark, settings: RunSettings) -> ExperienceStream
 def new_learner(settings: RunSettings, device: str, ranks: Ranks) -> Learner:
     """The learner of a run at its beginning."""
     size, seed, own = settings.stream.image_size, settings.seed, settings.learner()
-    learner = Learner(settings.method, image_size=size, seed=seed, settings=own, device=device, ranks=ranks)
+    learner = Learner(
+        settings.method, image_size=size, seed=seed, settings=own, device=device, ranks=ranks, fit=settings.stream.fit
+    )
     start_from(learner, settings.init)
     return learner
 
@@ -138,22 +143,33 @@ class _Session:
         folder, ranks = self.folder, self.ranks
         self.stream = make_stream(self.benchmark, self.settings)
         self.ends = self.stream.ends()
+        self.stride = math.ceil(len(self.stream) / MOST_STEPS)
         with ranks.in_turn():  # damaged checkpoints are gone when the others look
             self.learner, self.position = self._restore(ranks.device(self.device))
         if ranks.total(self.position.minibatches) != ranks.size * self.position.minibatches:
             raise RunFolderError(f"ranks find different checkpoints in {folder}: all must use the same folder.")
         if not self.events.cut(self.position.events):
             self.progress.warn(f"{folder / EVENTS} is shorter than it was: what was recorded before is lost.")
-        bad = [event for event in read_events(folder / EVENTS) if event["event"] == "bad-image"]
-        self.faults: dict[str, str] = {event["name"]: event["reason"] for event in bad}
+        self.faults: dict[str, str] = {}
+        self._read_events()
         self.known_faults = 0
         self.started = time.perf_counter()
         self.clock = PhaseClock(self.learner, self.position.phases)
 
+    def _read_events(self) -> None:
+        """What earlier sessions have recorded: bad images and evaluations."""
+        evaluations = []
+        for event in read_events(self.folder / EVENTS):
+            if event["event"] == "bad-image":
+                self.faults[event["name"]] = event["reason"]
+            elif event["event"] == "evaluation":
+                evaluations.append({key: value for key, value in event.items() if key not in ("event", "seconds")})
+        self.position.evaluations = self.position.evaluations or evaluations  # older checkpoints hold them
+
     def _train(self) -> dict[str, Any] | None:
         position, evaluations = self.position, moments(self.stream, self.settings.evaluate.every)
         self.progress.start(self.settings.method, len(self.stream), position.minibatches)
-        if position.minibatches == 0 and not position.evaluations:
+        if position.minibatches == 0:
             facts = {"minibatches": len(self.stream), "experiences": len(self.ends), "images": position.data}
             self.events.write("start", version=__version__, **facts)
             self._note_faults()
@@ -167,7 +183,7 @@ class _Session:
             info = self.learner.partial_fit(batch.images, ids=batch.ids) if len(batch.ids) else None
             position.minibatches += 1
             if info:
-                self._record(info, batch.task)
+                self._record(info, batch.task, position.minibatches % self.stride == 0)
             if position.minibatches in evaluations:
                 self._evaluate(bisect_left(self.ends, position.minibatches) + 1)
             if position.minibatches in self.ends[:-1] and self.settings.schedule.boundaries:
@@ -209,12 +225,13 @@ class _Session:
             count = f"{len(new)} images that cannot be used, the first: " if len(new) > 1 else ""
             self.progress.warn(f"skipped {count}{new[0].name} ({new[0].reason}); all are listed in {EVENTS}.")
 
-    def _record(self, info: Info, task: int) -> None:
+    def _record(self, info: Info, task: int, written: bool) -> None:
         memory = self.learner.memory
         rows = self.ranks.count(len(memory))
         stored = float(self.ranks.sum(rows.part(memory.store["loss"].mean()))) if rows.total else math.nan
         at = {"position": self.position.minibatches, "task": task}
-        self.events.write("step", **at, **asdict(info), stored=rows.total, stored_loss=stored)
+        if written:
+            self.events.write("step", **at, **asdict(info), stored=rows.total, stored_loss=stored)
         self.progress.step(self.position.minibatches, info)
         if collapsed(info.spread, info.rank) and not self.position.warned:
             self.position.warned = True
@@ -244,7 +261,7 @@ class _Session:
             "seen": self.learner.seen,
             **result.facts(),
         }
-        position.evaluations.append(facts)
+        position.evaluations.append(nan_to_none(facts))
         self.events.write("evaluation", **facts, seconds=self._seconds())
         if result.spectrum:
             self.events.write("spectrum", position=position.minibatches, values=result.spectrum)
@@ -254,17 +271,28 @@ class _Session:
         self.progress.evaluated(facts)
         if self.settings.checkpoint.snapshots:
             write_snapshot(self.folder, self.learner, position.minibatches)
+            thin_out(
+                self.folder, [e["position"] for e in position.evaluations], self.settings.checkpoint.most_snapshots
+            )
 
     def _seconds(self) -> float:
         return self.position.seconds + time.perf_counter() - self.started
 
+    def _list_skipped(self) -> None:
+        """Write down every file that is not used, and why."""
+        skipped = self.benchmark.skipped()
+        if skipped and self.ranks.first:
+            lines = "".join(f"{fault.kind}\t{fault.name}\t{fault.reason}\n" for fault in skipped)
+            replace_file(self.folder / SKIPPED, lines.encode())
+
     def _save(self) -> None:
         position = self.position
         folder = self.folder / CHECKPOINTS / f"{position.minibatches:08d}"
+        self._list_skipped()
         position.seconds, self.started = self._seconds(), time.perf_counter()
         position.events, position.phases = self.events.sync(), dict(self.clock.seconds)
         with self.clock.during("save"):
-            self.learner.save(folder, {"position": asdict(position)})
+            self.learner.save(folder, {"position": {**asdict(position), "evaluations": []}})
             found = sorted(complete_checkpoints(self.folder), reverse=True) if self.ranks.first else []
             for old in found[self.settings.checkpoint.keep :]:
                 remove_folder(old)

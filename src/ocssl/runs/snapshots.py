@@ -6,7 +6,9 @@ encode, to measure and to show, not to resume. Checkpoints are inspected in the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ocssl._core import checkpoint
-from ocssl._training.assembly import usable_device
+from ocssl._core.host_memory import check_memory
+from ocssl._files.atomic import remove_folder
+from ocssl._training.assembly import usable_device, without_weights
 from ocssl._training.restorable import check_state, check_values
 from ocssl.data import Benchmark
 from ocssl.errors import CheckpointError, RunFolderError
@@ -48,6 +52,29 @@ def write_snapshot(folder: Path, learner: Learner, position: int) -> None:
     }
     wanted |= {f"{TILE}{name}": tensor for name, tensor in tiles(learner.memory).items()}
     checkpoint.write(folder / SNAPSHOTS / f"{position:08d}", wanted, {**learner.facts(), "snapshot": position})
+
+
+def thin_out(folder: Path, positions: Sequence[int], most: int) -> None:
+    """Keep the snapshots of every evaluation, or of every second, fourth ... so that there are at most `most`.
+
+    The last one always stays. What stays depends on the evaluations alone, so that a killed run keeps the same.
+    """
+    for position in set(positions) - set(kept(positions, most)):
+        place = folder / SNAPSHOTS / f"{position:08d}"
+        if place.is_dir() and not place.is_symlink():
+            remove_folder(place)
+
+
+def kept(positions: Sequence[int], most: int) -> list[int]:
+    """The positions whose snapshots stay.
+
+    >>> kept([0, 10, 20, 30, 40, 50], most=4)
+    [0, 20, 40, 50]
+    """
+    step = 1
+    while len(positions[:-1:step]) + 1 > most:
+        step *= 2
+    return [*positions[:-1:step], *positions[-1:]]
 
 
 def tiles(memory: Memory) -> dict[str, Tensor]:
@@ -85,24 +112,42 @@ def select_states(folder: Path, wanted: str) -> dict[int, Path]:
 
 def load_snapshot(path: Path, device: str = "cpu") -> Snapshot:
     """Read a snapshot or a checkpoint."""
+    learner, tensors = load_network(path, device)
+    memory = {name.removeprefix(COLUMN): t for name, t in tensors.items() if name.startswith(COLUMN)}
+    return Snapshot(int(path.name), learner, memory)
+
+
+def load_network(
+    path: Path, device: str = "cpu", encoder: nn.Module | None = None
+) -> tuple[Learner, dict[str, Tensor]]:
+    """A learner with the network of a snapshot, checkpoint or saved learner, to encode with, and all tensors of it."""
     place = usable_device(device)  # or the checkpoint would be blamed
-    tensors, facts = checkpoint.read(path, check_state)
+    tensors, facts = checkpoint.read(path, partial(check_state, encoder=encoder))
     check_values(tensors)
+    if facts["own_encoder"] and encoder is None:
+        raise CheckpointError(f"{path} has a custom encoder: pass encoder= to load it.")
     try:
         alone = {**facts["settings"].get("compute", {}), "ranks": 1}  # it is not resumed
         settings = validate(LearnerSettings, {**facts["settings"], "compute": alone})
         learner = Learner(
-            facts["method"], image_size=facts["image_size"], seed=facts["seed"], settings=settings, device=place
+            facts["method"],
+            image_size=facts["image_size"],
+            seed=facts["seed"],
+            settings=without_weights(settings),
+            encoder=encoder,
+            device=place,
+            fit=facts.get("fit", "squash"),
         )
         network = {name.removeprefix(NETWORK): t for name, t in tensors.items() if name.startswith(NETWORK)}
         learner.network.load_state_dict(network)
+        learner.settings = settings
         learner.steps, learner.seen = facts["steps"], facts["seen"]
     except torch.OutOfMemoryError:
         raise
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        check_memory(error)
         raise CheckpointError(f"{path} does not fit this version: {error}.") from None
-    memory = {name.removeprefix(COLUMN): t for name, t in tensors.items() if name.startswith(COLUMN)}
-    return Snapshot(int(path.name), learner, memory)
+    return learner, tensors
 
 
 def memory_summary(memory: Memory, benchmark: Benchmark, images: int) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Stopping on request: the step under way is finished, the state saved."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager

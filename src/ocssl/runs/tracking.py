@@ -1,10 +1,8 @@
-"""TensorBoard and Weights & Biases as readers of a run's events: they get each one, and change nothing.
+"""TensorBoard and Weights & Biases: they get each event of a run, and change nothing.
 
 The events are the record; what a sink holds can be made from them. So a resumed run gives its sinks all events from the
 beginning: curves have no gaps, also where a sink was not there before.
 """
-
-from __future__ import annotations
 
 import importlib
 import os
@@ -16,7 +14,7 @@ from typing import Any, Protocol
 from ocssl._core.measures import MEASURES
 from ocssl._files.atomic import replace_file
 from ocssl._files.untrusted import read_text
-from ocssl.errors import SettingError, unknown
+from ocssl.errors import SettingError, install, unknown
 from ocssl.runs.config import RunSettings, to_toml
 from ocssl.runs.events import read_events
 from ocssl.runs.folder import EVENTS
@@ -97,7 +95,7 @@ def require_libraries(names: Sequence[str]) -> None:
         try:
             importlib.import_module(name)
         except ImportError:
-            raise SettingError(f"--track {name} needs a package that is missing: pip install 'ocssl[track]'.") from None
+            raise SettingError(f"--track {name} needs a package that is missing: {install('track')}") from None
 
 
 def scalars(event: Mapping[str, Any]) -> dict[str, float]:

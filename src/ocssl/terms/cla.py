@@ -1,7 +1,5 @@
 """CLA: features of now, through a head, are aligned with features of the past (AEP, APRE, ARP in public code)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from ocssl.objectives import Objective
@@ -14,7 +12,7 @@ from ocssl.terms.term import TERMS, Penalty, Step, Term
 
 @TERMS.add("cla-e")
 class ClaE(Term):
-    """CLA-E: projections, through a head, are drawn to those of a slowly following copy of the network.
+    """CLA-E: projections, through a head, are aligned with those of a slowly following copy of the network.
 
     It is 0 while there is no replay. `on` says which rows are aligned; a higher `momentum` makes an older past.
     """
@@ -51,7 +49,7 @@ class ClaE(Term):
 
 @TERMS.add("cla-r")
 class ClaR(Term):
-    """CLA-R: projections of replayed samples, through a head, are drawn to those that their slots remember."""
+    """CLA-R: projections of replayed samples, through a head, are aligned with those stored beside them."""
 
     needs = frozenset({"projected"})
     rows = frozenset({"replay"})

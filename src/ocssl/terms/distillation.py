@@ -3,8 +3,6 @@
 CaSSLe (Fini et al., 2022), PFR (Gomez-Villa et al., 2022) and SyCON, published as PNR (Cha et al., 2024).
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Osiris (Zhang et al., 2024): now, past, and the border between the two, each contrasted; for the objective `none`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +12,7 @@ from ocssl.terms.term import TERMS, Penalty, Step, Term
 
 @TERMS.add("osiris-r")
 class OsirisR(Term):
-    """Osiris-R, online: stream, replay, and the border between the two, each contrasted. The whole loss of a method.
+    """Osiris-R: contrast within the stream, within replay, and across them. It replaces the objective.
 
     NT-Xent of the stream in one space; in a second space stream against replay, and a loss that keeps the past. The
     second space begins as a copy of the first as soon as there is a past to keep. Before that, or without replayed

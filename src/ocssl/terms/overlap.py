@@ -1,7 +1,5 @@
 """The Overlap loss of SOLAR: keeps the balls of different samples apart."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

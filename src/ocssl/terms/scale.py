@@ -1,7 +1,5 @@
 """SCALE (Yu et al., 2023): the whole loss of a method without class or task labels, for the objective `none`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,6 +1,4 @@
-"""What a term sees and gives back, and the table of their names."""
-
-from __future__ import annotations
+"""The base class of terms, what they see and return, and their registry."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar

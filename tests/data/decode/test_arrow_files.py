@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from conftest import REAL_DATA
 from ocssl.data.decode import arrow_files as parquet
 from ocssl.data.decode.arrow_files import ParquetFiles, read_column, read_paths, read_schema
-from ocssl.errors import DataError
+from ocssl.errors import DataError, install
 
 SHARED = REAL_DATA
 
@@ -309,7 +310,7 @@ def test_columns_are_numbers_or_text_without_gaps(tmp_path: Path) -> None:
 def test_without_pyarrow_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "x.parquet", images(1))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(DataError, match=r"pip install 'ocssl\[data\]'"):
+    with pytest.raises(DataError, match=re.escape(install("data"))):
         ParquetFiles([path])
 
 

@@ -109,3 +109,37 @@ def test_what_pillow_alone_lets_pass() -> None:
     with Image.open(io.BytesIO(data)) as image:
         image.load()
         assert image.size == (160, 160)
+
+
+def test_a_progressive_jpeg_without_its_last_scans_is_refused() -> None:
+    """It ends where a scan ends, and is no damage to libjpeg: coarser in places, or without colours."""
+    data = packed(0, "JPEG", progressive=True, quality=85)
+    starts = [at for at in range(len(data)) if data.startswith(b"\xff\xda", at)]
+    assert len(starts) > 4
+    for start in starts[1:]:
+        segment = data.rindex(b"\xff\xc4", 0, start) if b"\xff\xc4" in data[start - 200 : start] else start
+        with pytest.raises(BadImage, match="last scans are missing"):
+            decode(data[:segment] + b"\xff\xd9", 16, "squash")
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("quality", [5, 75, 100])
+def test_a_whole_progressive_jpeg_is_not_suspicious(mode: str, quality: int) -> None:
+    for image in (photo(1), Image.new("RGB", (8, 8), (9, 9, 9))):
+        file = io.BytesIO()
+        image.convert(mode).save(file, "JPEG", progressive=True, quality=quality)
+        assert decode(file.getvalue(), 8, "crop").shape == (3, 8, 8)
+
+
+def test_heic_is_read_as_it_was_written_and_refused_when_damaged() -> None:
+    heif = pytest.importorskip("pillow_heif", reason="HEIC files need pillow-heif")
+    file = io.BytesIO()
+    heif.from_pillow(photo(0)).save(file, quality=95)
+    data = file.getvalue()
+    whole = np.asarray(photo(0).resize((32, 32), Image.Resampling.BILINEAR), float).transpose(2, 0, 1)
+    assert np.abs(decode(data, 32, "squash") - whole).mean() < 4
+    for share in (0.02, 0.3, 0.7, 0.95):
+        at = int(share * len(data))
+        for damaged in (data[:at], data[:at] + bytes(len(data) - at)):
+            with pytest.raises(BadImage):
+                decode(damaged, 32, "squash")

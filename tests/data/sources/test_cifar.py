@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import io
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from ocssl.data.sources.cifar import (
     official_order,
 )
 from ocssl.data.sources.source import BENCHMARKS, Collection, SourceImages
-from ocssl.errors import DataError
+from ocssl.errors import DataError, install
 from ocssl.settings import StreamSettings
 
 REAL = REAL_DATA / "cifar100"
@@ -203,7 +204,7 @@ def test_parquet_without_pyarrow_says_what_to_install(
     parquet(tmp_path, small)
     for name in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(DataError, match=r"reading parquet needs pyarrow: pip install 'ocssl\[data\]'"):
+    with pytest.raises(DataError, match=re.escape(f"reading parquet needs pyarrow: {install('data')}")):
         find_release(tmp_path, silent, small.release())
 
 

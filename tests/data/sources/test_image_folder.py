@@ -147,12 +147,11 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     refused(fill(tmp_path / "a", "x/notes.txt"), "there are no images under")
     refused(tmp_path / "a" / "x" / "notes.txt", "is no folder")
     mixed = fill(tmp_path / "b", "1.png", "cat/2.png")
-    refused(mixed, "set stream.levels to none")
     refused(mixed, "images in 0 sub-folders only, not in 1", levels="class")
     refused(mixed, "unknown stream.levels 'clas': did you mean 'class'", levels="clas")
     refused(mixed, "can be there once", levels="class/class")
     refused(mixed, "these images have no classes", levels="none", taxonomy="x.json")
-    refused(fill(tmp_path / "c", "cat/1.png"), "x.json: No such file", taxonomy="x.json")
+    refused(fill(tmp_path / "c", "cat/1.png", "dog/1.png"), "x.json: No such file", taxonomy="x.json")
     refused(fill(tmp_path / "d", "train/a/1.png", "test/a/2.png", "extra/a/3.png"), "a folder 'extra' beside train")
     refused(fill(tmp_path / "e", "train/a/1.png", "test/a/2.png", "3.png"), "images beside train")
     refused(fill(tmp_path / "f", "train/a/1.png", "test/b/2.png"), "1 classes to test .* such as 'b'")
@@ -192,3 +191,9 @@ def test_any_tree_is_found_or_refused(
             assert len(part) > 0
             assert part.labels is None or (len(part.labels) == len(part) and part.labels.max() < len(found.classes))
             assert all(len(own) == len(part) for own in part.groups.values())
+
+
+def test_a_single_folder_is_no_class(tmp_path: Path) -> None:
+    found = find(fill(tmp_path, "2024/may/1.png", "2024/june/2.png"))
+    assert found.train.labels is None
+    assert find(tmp_path, levels="class").classes == ["2024"]

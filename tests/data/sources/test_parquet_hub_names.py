@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from ocssl.data.decode.arrow_files import ArrowFiles
 from ocssl.data.decode.files import silent
 from ocssl.data.sources.parquet_hub import Hub, Parquet
 from ocssl.data.sources.source import SourceImages
-from ocssl.errors import OcsslError
+from ocssl.errors import OcsslError, install
 from ocssl.settings import StreamSettings
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -166,4 +167,4 @@ def test_what_cannot_be_loaded_is_one_sentence(tmp_path: Path, monkeypatch: pyte
     (root / "train.parquet").write_bytes(b"PAR1 junk")
     refused(root, "datasets cannot load")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    refused(root, r"needs datasets: pip install 'ocssl\[data\]'")
+    refused(root, re.escape(f"needs datasets: {install('data')}"))

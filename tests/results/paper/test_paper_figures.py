@@ -12,6 +12,7 @@ import pytest
 from made_up import TASKS, invent, look
 from rich.console import Console
 
+from ocssl._core.table import Table
 from ocssl.results.chart import Panel
 from ocssl.results.paper import Plan, Planned, plan_names, read_plan, read_scale, runs_of
 from ocssl.results.paper.paper_figures import KINDS, panels_of
@@ -51,7 +52,9 @@ def test_every_plan_is_shown_and_written(name: str, tmp_path: Path) -> None:
         path.write_text(json.dumps(look(run)))
     text = io.StringIO()
     console = Console(file=text, width=250)
-    _show(plan, MINI, groups, Diagnoses(RunStore(tmp_path, {}), MINI, console, 1, Stop()), console)
+    shown: list[Table] = []
+    _show(plan, MINI, groups, Diagnoses(RunStore(tmp_path, {}), MINI, console, 1, Stop()), console, shown)
+    assert shown
     said = " ".join(text.getvalue().split())
     assert plan.title in said
     assert "mini" in said

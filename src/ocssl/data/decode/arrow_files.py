@@ -1,7 +1,5 @@
 """Encoded images in a column of parquet files, or of the Arrow files that the package `datasets` keeps."""
 
-from __future__ import annotations
-
 import copy
 import errno
 import hashlib
@@ -19,7 +17,7 @@ import numpy.typing as npt
 
 from ocssl._files.untrusted import open_file, reason
 from ocssl.data.decode.files import MOST_BYTES, Rows, read_inside
-from ocssl.errors import DataError, nearest, printable
+from ocssl.errors import DataError, install, nearest, printable
 
 Values = npt.NDArray[np.int64] | list[str]
 
@@ -351,5 +349,5 @@ def pyarrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise DataError("reading parquet needs pyarrow: pip install 'ocssl[data]'.") from None
+        raise DataError(f"reading parquet needs pyarrow: {install('data')}") from None
     return pyarrow

@@ -11,8 +11,6 @@ of a map stay resident, giving them back costs more than reading, and a file tha
 under a map kills the process.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ Whatever a file holds, an image comes out in the same way: the first frame, upri
 bits scaled to 8, laid over white where it is transparent, colour profiles ignored; then resampled once.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import re
@@ -19,15 +17,17 @@ import numpy.typing as npt
 import simplejpeg  # type: ignore[import-untyped]
 from PIL import Image, UnidentifiedImageError
 
+from ocssl._core.host_memory import check_memory, free_bytes
 from ocssl.data.decode.files import MOST_BYTES
 
 Fit = Literal["squash", "crop"]  # how an image becomes square: without regard to its aspect, or by its centre
 Images = npt.NDArray[np.uint8]
 
-VERSION = 2  # of all that decides the bits of a decoded image: a higher one makes new caches
+VERSION = 4  # of all that decides the bits of a decoded image: a higher one makes new caches
 MAX_PIXELS = 89_478_485  # from here on Pillow itself suspects a decompression bomb
 MAX_SIDE = 65_535
 MAX_SCANS = 500  # of a JPEG: each is a pass over all pixels, and can cost a few bytes
+MOST_MEMORY = 2**30  # bytes that decoding an image of MAX_PIXELS takes
 ZEROS = 64  # consecutive zero bytes: compressed pixels never have this many
 EMPTY = 8  # the part of an uncompressed image that may be black at one end alone: an eighth
 EXTRANEOUS = 16  # bytes between the segments of a JPEG; some cameras leave a few
@@ -65,7 +65,13 @@ def _known_formats() -> tuple[str, ...]:
             importlib.import_module(f"PIL.{module}ImagePlugin")
         except ImportError:
             continue
-    return tuple(name for name in _PLUGINS if name in Image.OPEN)
+    try:
+        import pillow_heif  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+        pillow_heif.register_heif_opener()
+    except ImportError:
+        pass
+    return tuple(name for name in (*_PLUGINS, "HEIF") if name in Image.OPEN)
 
 
 FORMATS = _known_formats()  # nothing else is tried: Pillow also has formats that start programs
@@ -85,7 +91,28 @@ def decode(data: bytes, size: int, fit: Fit) -> Images:
     except UnidentifiedImageError:
         raise BadImage("it is no image of a known format") from None
     except Exception as error:  # Pillow raises whatever its parsers stumble over
+        _require_memory(error)
         raise BadImage(f"it cannot be decoded: {_one_line(error)}") from None
+
+
+def from_pil(image: Image.Image, size: int, fit: Fit) -> Images:
+    """An open image as if it had been decoded from a file; a lazily opened JPEG is read in full."""
+    try:
+        turn = _UPRIGHT.get(_orientation(image))
+        rgb = _rgb(image)
+        return _planes(resize(rgb if turn is None else rgb.transpose(turn), size, fit))
+    except BadImage:
+        raise
+    except Exception as error:  # Pillow raises whatever its parsers stumble over
+        _require_memory(error)
+        raise BadImage(f"it cannot be decoded: {_one_line(error)}") from None
+
+
+def _require_memory(error: Exception) -> None:
+    """Raise if memory is short: a good image must not count as bad for it. A damaged one may ask for anything."""
+    free = free_bytes()
+    if free is not None and free[0] < MOST_MEMORY:
+        check_memory(error)
 
 
 def resize(image: Image.Image, size: int, fit: Fit) -> Image.Image:
@@ -128,16 +155,44 @@ def _decode(data: bytes, size: int, fit: Fit) -> Images:
         if max(width, height) > MAX_SIDE or width * height > MAX_PIXELS:
             raise BadImage(f"it has too many pixels ({width} x {height})")
         if image.format in ("JPEG", "MPO"):
-            if data.count(b"\xff\xda") > MAX_SCANS:
+            # single bytes are counted ten times as fast, and most images do not have even those
+            if data.count(b"\xda") > MAX_SCANS and data.count(b"\xff\xda") > MAX_SCANS:
                 raise BadImage(f"it has more than {MAX_SCANS} scans")
-            image.draft(None, (2 * size, 2 * size))  # a half, quarter or eighth of it where that is no less than this
+            least = -(-4 * size // 3)
+            image.draft(None, (least, least))  # a half, quarter or eighth of it where that is no less than this
         elif image.format == "PNG":
             _check_png(data)
-        image.load()
+        rgb = _jpeg(data, image) if image.format in ("JPEG", "MPO") else None
+        if rgb is None:
+            image.load()
         _refuse_suspicious(data, image)
         turn = _UPRIGHT.get(_orientation(image))
-        rgb = _rgb(image)
+        rgb = rgb or _rgb(image)
         return _planes(resize(rgb if turn is None else rgb.transpose(turn), size, fit))
+
+
+def _jpeg(data: bytes, image: Image.Image) -> Image.Image | None:
+    """The first image of a JPEG in one decode that also finds damage; None for modes that Pillow has to decode.
+
+    It has the size that `draft` has chosen, and the same bits as Pillow's: both use libjpeg's accurate DCT.
+    """
+    plain = image.mode in ("RGB", "L")
+    width, height = image.size if plain else (1, 1)  # else only a look for damage
+    wanted = {"colorspace": "GRAY" if image.mode == "L" else "RGB", "min_width": width, "min_height": height}
+    try:
+        pixels = simplejpeg.decode_jpeg(data, **wanted, strict=True)
+    except ValueError as error:
+        extra = re.search(r"(\d+) extraneous bytes", str(error))
+        damaged = str(error).startswith("Corrupt JPEG")
+        if str(error).startswith("Premature end"):
+            raise BadImage("it is truncated") from None
+        if damaged and not (extra and int(extra[1]) < EXTRANEOUS):
+            raise BadImage(f"it is suspicious: {_one_line(error)}") from None
+        return None
+    if not plain or pixels.shape[:2] != (height, width):
+        return None
+    decoded = Image.frombuffer(image.mode, (width, height), pixels, "raw", image.mode, 0, 1)
+    return decoded.convert("RGB") if image.mode == "L" else decoded
 
 
 def _refuse_suspicious(data: bytes, image: Image.Image) -> None:
@@ -146,21 +201,37 @@ def _refuse_suspicious(data: bytes, image: Image.Image) -> None:
     Formats without checksums hide other damage: swapped or changed bytes may give another image that looks valid.
     """
     kind = image.format
-    if kind in ("JPEG", "MPO"):
-        try:
-            simplejpeg.decode_jpeg(data, min_height=1, min_width=1, strict=True)
-        except ValueError as error:
-            extra = re.search(r"(\d+) extraneous bytes", str(error))
-            damaged = str(error).startswith(("Corrupt JPEG", "Premature end"))
-            if damaged and not (extra and int(extra[1]) < EXTRANEOUS):
-                raise BadImage(f"it is suspicious: {_one_line(error)}") from None
-    if kind in ("JPEG", "MPO", "WEBP", "AVIF", "JPEG2000") and bytes(ZEROS) in _compressed(data, kind):
+    packed = kind in ("JPEG", "MPO", "WEBP", "AVIF", "HEIF", "JPEG2000")
+    if packed and _has_zeros(data) and bytes(ZEROS) in _compressed(data, str(kind)):
         raise BadImage(f"it is suspicious: {ZEROS} zero bytes in a row among its pixels")
+    if kind in ("JPEG", "MPO") and image.info.get("progressive") and _lacks_scans(data):
+        raise BadImage("it is suspicious: its last scans are missing")
     if kind in ("BMP", "TIFF", "PPM") and data.endswith(bytes(ZEROS)):
         light = np.flatnonzero(np.asarray(image).reshape(image.height, -1).any(axis=1))  # rows that are not black
         top, bottom = (light[0], image.height - 1 - light[-1]) if len(light) else (0, 0)
         if max(top, bottom) > image.height // EMPTY and 2 * min(top, bottom) < max(top, bottom):
             raise BadImage(f"it is suspicious: {max(top, bottom)} rows of zeros at one end alone")
+
+
+def _lacks_scans(data: bytes) -> bool:
+    """Whether a progressive JPEG ends before all 64 coefficients of all components have all their bits."""
+    scans, at = _compressed(data, "JPEG"), 0
+    missing: dict[int, list[int]] = {}  # component -> for each coefficient, how many of its low bits have not come
+    while (at := scans.find(b"\xff\xda", at)) >= 0:
+        count = scans[at + 4] if at + 4 < len(scans) else 0
+        end = at + 5 + 2 * count
+        if end + 3 > len(scans):
+            return True
+        first, last, bits = scans[end], min(63, scans[end + 1]), scans[end + 2] & 15
+        for component in scans[at + 5 : end : 2]:
+            missing.setdefault(component, [1] * 64)[first : last + 1] = [bits] * (last + 1 - first)
+        at = end
+    return any(map(any, missing.values()))
+
+
+def _has_zeros(data: bytes) -> bool:
+    """Whether eight bytes in a row that begin at a multiple of eight are zeros: a quick look for many more of them."""
+    return not np.frombuffer(data, "<u8", len(data) // 8).all()
 
 
 def _compressed(data: bytes, kind: str) -> bytes:

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,21 @@ Report = Callable[[str, int, int], None]  # what is being done, how much of it i
 
 SUFFIXES = frozenset(
     (b".jpg", b".jpeg", b".png", b".webp", b".bmp", b".gif", b".tif", b".tiff", b".ppm", b".avif", b".jp2")
+)
+HEIF_SUFFIXES = frozenset((b".heic", b".heif", b".hif"))
+HEIF_BRANDS = frozenset((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"))
+MAGIC = (
+    b"\xff\xd8\xff",  # JPEG
+    b"\x89PNG\r\n\x1a\n",
+    b"GIF87a",
+    b"GIF89a",
+    b"BM",
+    b"II*\0",  # TIFF
+    b"MM\0*",
+    b"P4\n",  # PBM, PGM, PPM
+    b"P5\n",
+    b"P6\n",
+    b"\0\0\0\x0cjP  ",  # JPEG 2000
 )
 MOST_BYTES = 256 * 2**20  # of one encoded image
 
@@ -127,6 +143,27 @@ class FolderFiles:
         return hashlib.sha256(self.names.digest() + content).hexdigest()
 
 
+class Paths(Sequence[str]):
+    """Where images lie, found when one is asked for: the path of a file that can be opened, or the image's name."""
+
+    def __init__(self, files: Files, rows: Rows) -> None:
+        self._files, self._rows = files, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return Paths(self._files, self._rows[place])
+        files, row = self._files, int(self._rows[place])
+        if isinstance(files, FolderFiles):
+            return os.path.join(files.root, os.fsdecode(files.names[row]))
+        return files.name(row)
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
 def read_inside(top: bytes, name: bytes) -> bytes:
     """The content of a regular file in a folder, `top`, which must be resolved; an OSError otherwise."""
     path = os.path.join(top, name)
@@ -182,6 +219,81 @@ def list_images(root: Path, report: Report = silent, under: Sequence[str] = ("",
         done += 1
         report("listing images", done, len(folders))
     return Packed(sorted(names))
+
+
+def survey_folder(root: Path, report: Report = silent) -> tuple[Packed, list[tuple[bytes, str]]]:
+    """Every file of a folder of any kind: the images, sorted by name, and what is left out, each with the reason.
+
+    Files without an extension are images if their content begins like one. Links that lead out or dangle are left out.
+    """
+    top = os.path.realpath(os.fsencode(root))
+    names: list[bytes] = []
+    left: list[tuple[bytes, str]] = []
+    folders, done = [b""], 0
+    while done < len(folders):
+        folder = folders[done]
+        try:
+            entries = _entries(top, folder, root)
+        except DataError:
+            if not folder:
+                raise
+            left.append((folder, "folder that cannot be listed"))
+            entries = []
+        for entry in entries:
+            name = folder + entry.name
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(b"."):
+                folders.append(name + b"/")
+                continue
+            why = _why_left_out(top, entry)
+            if why is None:
+                names.append(name)
+            else:
+                left.append((name, why))
+        done += 1
+        report("listing images", done, len(folders))
+    return Packed(sorted(names)), sorted(left)
+
+
+def _why_left_out(top: bytes, entry: os.DirEntry[bytes]) -> str | None:
+    """Why an entry of a folder is no image to use; None if it is one."""
+    if entry.name.startswith(b"."):
+        return "hidden"
+    if entry.is_symlink():
+        if not os.path.exists(entry.path):
+            return "dangling link"
+        if not _inside(os.path.realpath(entry.path), top):
+            return "link out of the folder"
+        if os.path.isdir(entry.path):
+            return "link to a folder inside"
+    if not entry.is_file():
+        return "not a regular file"
+    suffix = os.path.splitext(entry.name)[1].lower()
+    if suffix in SUFFIXES:
+        return None
+    if suffix in HEIF_SUFFIXES:
+        return None if heif_known() else f"{suffix.decode()} (pip install pillow-heif)"
+    if suffix:
+        return printable(suffix)
+    try:
+        with open_file(entry.path) as file:
+            start = file.read(32)
+    except OSError:
+        return "unreadable"
+    if start[4:8] == b"ftyp" and start[8:12] in HEIF_BRANDS and not heif_known():
+        return ".heic (pip install pillow-heif)"
+    return None if looks_like_image(start) else ("no extension" if start else "empty")
+
+
+def looks_like_image(start: bytes) -> bool:
+    """Whether the first bytes of a file are those of a format that is decoded here."""
+    webp = start[:4] == b"RIFF" and start[8:12] == b"WEBP"
+    boxed = start[4:8] == b"ftyp" and (start[8:12] in HEIF_BRANDS or start[8:12] in (b"avif", b"avis"))
+    return webp or boxed or start.startswith(MAGIC)
+
+
+def heif_known() -> bool:
+    """Whether HEIC files can be decoded."""
+    return find_spec("pillow_heif") is not None
 
 
 def _entries(top: bytes, folder: bytes, root: Path) -> list[os.DirEntry[bytes]]:

@@ -1,7 +1,5 @@
 """Decoded images of one size by row number: in memory, from the cache, or decoded whenever they are asked for."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping

@@ -6,15 +6,16 @@ the middle of an answer, and they end by themselves when this process is gone. T
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
 import socket
 import subprocess
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
@@ -26,6 +27,7 @@ from ocssl.data.decode.files import Files, Rows
 from ocssl.errors import DataError
 
 Decoded = tuple[Images, list[tuple[int, str]]]  # [n, 3, S, S], zeros where unusable; places of these, and why
+Hashed = tuple[Images, list[tuple[int, str]], list[str]]  # also the sha256 of each file, "" where it cannot be read
 
 PIECE = 2**20  # bytes of decoded images that are asked for at a time, or one image
 AHEAD = 64 * 2**20  # bytes of decoded images that may wait for their turn
@@ -50,6 +52,19 @@ class Fault:
     name: str
     reason: str
 
+    @property
+    def kind(self) -> str:
+        """The reason in a word or two, to count by."""
+        if self.reason == "the file is empty":
+            return "empty"
+        if "too many pixels" in self.reason or "MiB" in self.reason:
+            return "too large"
+        if self.reason.startswith("it cannot be read"):
+            return "unreadable"
+        if self.reason.startswith("it is suspicious"):
+            return "suspicious"
+        return "damaged" if self.reason.startswith("it ") else self.reason
+
     def error(self) -> DataError:
         """For a run that stops at the first such image."""
         return DataError(
@@ -58,18 +73,35 @@ class Fault:
         )
 
 
+def by_reason(faults: Iterable[Fault]) -> str:
+    """Faults counted by kind, in words.
+
+    >>> by_reason([Fault("a", "it is truncated"), Fault("b", ".txt"), Fault("c", "it is truncated")])
+    '2 damaged, 1 .txt'
+    """
+    counts = Counter(fault.kind for fault in faults)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
 def decode_rows(files: Files, rows: Rows, size: int, fit: Fit) -> Decoded:
     """The images of these rows, in this process."""
+    return _read_rows(files, rows, size, fit, hashing=False)[:2]
+
+
+def _read_rows(files: Files, rows: Rows, size: int, fit: Fit, hashing: bool) -> Hashed:
     images = np.zeros((len(rows), 3, size, size), np.uint8)
-    faults = []
+    faults, digests = [], [""] * len(rows)
     for place, row in enumerate(rows.tolist()):
         try:
-            images[place] = decode(files.read(row), size, fit)
+            data = files.read(row)
+            if hashing:
+                digests[place] = hashlib.sha256(data).hexdigest()
+            images[place] = decode(data, size, fit)
         except BadImage as error:
             faults.append((place, str(error)))
         except OSError as error:
             faults.append((place, f"it cannot be read ({error.strerror or type(error).__name__})"))
-    return images, faults
+    return images, faults, digests
 
 
 def decoded(files: Files, pieces: Iterable[Rows], size: int, fit: Fit, workers: int) -> Generator[Decoded]:
@@ -77,14 +109,27 @@ def decoded(files: Files, pieces: Iterable[Rows], size: int, fit: Fit, workers: 
 
     Without workers, and where there is only one piece, this process does it.
     """
+    with closing(_answers(files, pieces, size, fit, workers, hashing=False)) as answers:
+        for images, faults, _ in answers:
+            yield images, faults
+
+
+def decoded_with_digests(files: Files, pieces: Iterable[Rows], size: int, fit: Fit, workers: int) -> Generator[Hashed]:
+    """Like `decoded`, with the checksum of every file, made of the same bytes as its image."""
+    return _answers(files, pieces, size, fit, workers, hashing=True)
+
+
+def _answers(
+    files: Files, pieces: Iterable[Rows], size: int, fit: Fit, workers: int, hashing: bool
+) -> Generator[Hashed]:
     source = iter(pieces)
     room = AHEAD // (3 * size * size * rows_at_once(size))
     first = list(islice(source, min(_IN_FLIGHT * workers, room)))
     if len(first) < 2:
         for rows in chain(first, source):
-            yield decode_rows(files, rows, size, fit)
+            yield _read_rows(files, rows, size, fit, hashing)
         return
-    team = _Team(files, size, fit, min(workers, len(first)))
+    team = _Team((files, size, fit, hashing), min(workers, len(first)))
     try:
         waiting = deque(team.ask(rows) for rows in first)
         while waiting:
@@ -98,7 +143,7 @@ def decoded(files: Files, pieces: Iterable[Rows], size: int, fit: Fit, workers: 
 @dataclass(eq=False)
 class _Question:
     rows: Rows
-    answer: Decoded | Exception | None = None
+    answer: Hashed | Exception | None = None
 
 
 class _Worker:
@@ -122,20 +167,21 @@ class _Worker:
         """What it answers to the question that it was asked first."""
         said = self.connection.recv()
         if not isinstance(said, Exception):
-            said = np.frombuffer(self.connection.recv_bytes(), np.uint8).reshape(-1, 3, size, size), said
+            pixels = np.frombuffer(self.connection.recv_bytes(), np.uint8)
+            said = pixels.reshape(-1, 3, size, size), *said
         self.asked.popleft().answer = said
 
 
 class _Team:
-    def __init__(self, files: Files, size: int, fit: Fit, count: int) -> None:
-        self.size = size
+    def __init__(self, task: tuple[Files, int, Fit, bool], count: int) -> None:
+        self.size = task[1]
         self.workers: list[_Worker] = []
         try:
-            task = pickle.dumps((files, size, fit))
+            packed = pickle.dumps(task)
             with _all_alive():
                 self.workers.extend(_Worker() for _ in range(count))
                 for worker in self.workers:
-                    worker.connection.send_bytes(task)
+                    worker.connection.send_bytes(packed)
         except BaseException:
             self.close()
             raise
@@ -147,7 +193,7 @@ class _Team:
             idlest.send(question)
         return question
 
-    def answer(self, question: _Question) -> Decoded:
+    def answer(self, question: _Question) -> Hashed:
         self._listen(0)  # to all that have an answer: each continues only when its answer is read
         while question.answer is None:
             self._listen(None)
@@ -187,7 +233,7 @@ def serve(handle: int) -> None:
     with suppress(EOFError, OSError), open(os.devnull, "wb") as nowhere:
         task, failure = connection.recv_bytes(), None
         try:
-            files, size, fit = pickle.loads(task)  # from the process that started this one
+            files, size, fit, hashing = pickle.loads(task)  # from the process that started this one
         except Exception as error:  # its class cannot be imported
             failure = error
         os.dup2(nowhere.fileno(), 2)  # libtiff prints warnings
@@ -196,11 +242,11 @@ def serve(handle: int) -> None:
             try:
                 if failure is not None:
                     raise failure
-                images, faults = decode_rows(files, rows, size, fit)
+                images, faults, digests = _read_rows(files, rows, size, fit, hashing)
             except Exception as error:
                 connection.send(_sendable(error))
             else:
-                connection.send(faults)
+                connection.send((faults, digests))
                 connection.send_bytes(images.reshape(-1).data)
 
 

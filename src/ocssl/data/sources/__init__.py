@@ -1,6 +1,11 @@
-"""Where images come from, one file per kind; each registers its benchmarks."""
+"""Where images come from: every file of this folder is imported, and registers its benchmarks."""
 
-from ocssl.data.sources import cifar, clear, image_folder, imagenet, inat, parquet_hub, synthetic
+from importlib import import_module
+from pkgutil import iter_modules
+
 from ocssl.data.sources.source import BENCHMARKS
 
-__all__ = ["BENCHMARKS", "cifar", "clear", "image_folder", "imagenet", "inat", "parquet_hub", "synthetic"]
+for _file in iter_modules(__path__):
+    import_module(f"{__name__}.{_file.name}")
+
+__all__ = ["BENCHMARKS"]

@@ -5,12 +5,9 @@ over: links, devices, absolute names, names with `..`. Tar is read here and not 
 any declared length into memory.
 """
 
-from __future__ import annotations
-
 import errno
 import gzip
 import io
-import re
 import stat
 import struct
 import zipfile
@@ -21,11 +18,10 @@ from pathlib import Path
 
 from ocssl._files.untrusted import reason
 from ocssl.data.decode.files import Report, silent
+from ocssl.data.decode.tar_headers import BLOCK, LONGEST_EXTRA, read_header, sum_is_right
 from ocssl.errors import DataError
 
-_BLOCK = 512
 _CHUNK = 2**18
-_LONGEST_EXTRA = 2**16  # bytes of what a tar says of the next member
 _LONGEST_READ = 2**20  # of zipfile's own; bounds a zip's table of contents to some 20,000 entries
 _DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, LookupError, ArithmeticError, RuntimeError)
 
@@ -53,14 +49,14 @@ def read_members(
             if size > limits.archive:
                 raise DataError(f"{path} is too large to be read: {size} bytes, at most {limits.archive}.")
             file.seek(0)
-            start = file.read(_BLOCK)
+            start = file.read(BLOCK)
             file.seek(0)
             members = _Members(path, wanted, limits, lambda: report(f"reading {path.name}", file.tell(), size))
             if start.startswith(b"PK"):
                 _read_zip(file, members)
             elif start.startswith(b"\x1f\x8b"):
                 _read_tar(gzip.GzipFile(fileobj=file).read, members)
-            elif len(start) == _BLOCK and _sum_is_right(start):
+            elif len(start) == BLOCK and sum_is_right(start):
                 _read_tar(file.read, members)
             else:
                 raise DataError(f"{path} is no tar, tar.gz or zip archive: fetch it again.")
@@ -137,37 +133,22 @@ def _read_tar(source: Read, members: _Members) -> None:
         return bytes(content)
 
     long_name = False
-    while (header := exactly(_BLOCK)) != bytes(_BLOCK):
-        if not _sum_is_right(header):
-            raise ValueError("one of its headers has a wrong checksum")
-        size = _octal(header[124:136])
-        if size is None:
-            raise ValueError("one of its headers has no size")
-        kind, name = header[156:157], header[:100].partition(b"\0")[0]
-        if header[257:263] == b"ustar\0":  # GNU tar keeps other things where the standard has the first part of a name
-            name = header[345:500].partition(b"\0")[0] + b"/" * bool(header[345]) + name
-        plain = kind in (b"0", b"\0", b"7") and not long_name
+    while (header := exactly(BLOCK)) != bytes(BLOCK):
+        found = read_header(header)
+        kind, name, size = found.kind, found.name, found.size
+        plain = found.plain and not long_name
         base = members.name(name.decode("utf-8", "replace") if plain else "", size)
-        if kind == b"x" and size > _LONGEST_EXTRA:
+        if kind == b"x" and size > LONGEST_EXTRA:
             raise ValueError("one of its headers is too long")
         content = exactly(size, store=base is not None or kind == b"x")
         if base is not None:
             members.found[base] = content
-        exactly(-size % _BLOCK)
+        exactly(-size % BLOCK)
         # Names of more than a hundred bytes stand in an entry before; what is looked for has a shorter one.
         said = kind == b"L" or (kind == b"x" and b" path=" in content)
         long_name = said or (long_name and kind in (b"K", b"L", b"x", b"g"))
     while members.read(source, _CHUNK):  # to the end, where gzip has its checksum
         pass
-
-
-def _sum_is_right(header: bytes) -> bool:
-    return _octal(header[148:156]) == sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
-
-
-def _octal(digits: bytes) -> int | None:
-    number = re.fullmatch(rb" *([0-7]+)[ \0]*", digits)
-    return int(number[1], 8) if number else None
 
 
 def _read_zip(file: io.BufferedReader, members: _Members) -> None:

@@ -1,7 +1,5 @@
 """CIFAR-100 (Krizhevsky 2009), in the forms in which people have it: as published, unpacked, or as parquet."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """CLEAR100 (Lin et al. 2021): photographs of a hundred classes from eleven periods of time, one after the other."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

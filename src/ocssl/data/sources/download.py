@@ -1,7 +1,5 @@
 """Downloads a file once: checked against its published checksum, continued after a break, in place all or nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import ipaddress

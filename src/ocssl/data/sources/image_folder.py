@@ -1,14 +1,13 @@
 """Any folder of images, whose sub-folders are classes or domains."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from ocssl.data.decode.files import SUFFIXES, FolderFiles, Packed, Report, list_images
+from ocssl.data.decode.files import FolderFiles, Packed, Report, survey_folder
+from ocssl.data.decode.workers import Fault, by_reason
 from ocssl.data.sources.source import (
     BENCHMARKS,
     Collection,
@@ -42,12 +41,15 @@ class ImageFolder:
         root = require_path(where, "folder", "folder:PATH")
         if not root.is_dir():
             raise DataError(f"{root} is no folder.")
-        names = list(list_images(root, report))
+        images, ignored = survey_folder(root, report)
+        names, left_out = list(images), [Fault(printable(name), why) for name, why in ignored]
         if not names:
-            kinds = " ".join(sorted(suffix.decode() for suffix in SUFFIXES))
-            raise DataError(f"there are no images under {root}: their names must end in one of {kinds}.")
+            what = f"{len(left_out)} files, {by_reason(left_out)}" if left_out else "it is empty"
+            raise DataError(f"there are no images under {root}: {what}.")
         splits, above = _split(root, names)
         levels = self._levels(root, {name.count(b"/") - above for split in splits for name in split})
+        if self.levels == "auto" and not above and len({name.partition(b"/")[0] for name in names}) < 2:
+            levels = []  # a single folder is no class
         collections = [Collection(FolderFiles(root, Packed(split))) for split in splits]
         group_names: dict[str, Sequence[str]] = {}
         classes: list[str] = []
@@ -65,16 +67,15 @@ class ImageFolder:
             every = np.arange(len(classes))
             group_of, group_names["taxonomy"] = class_groups(Path(self.taxonomy), self.level, classes, every)
             collections = [replace(c, groups={**c.groups, "taxonomy": group_of[c.labels]}) for c in collections]
-        return SourceImages(collections[0], collections[1] if len(splits) > 1 else None, classes, group_names)
+        return SourceImages(
+            collections[0], collections[1] if len(splits) > 1 else None, classes, group_names, left_out=left_out
+        )
 
     def _levels(self, root: Path, depths: set[int]) -> list[str]:
         """The meaning of each level of sub-folders; `depths`: in how many of them images are."""
         if self.levels == "auto":
             if 0 in depths and len(depths) > 1:
-                raise DataError(
-                    f"{root} has images beside sub-folders with images: set stream.levels to none to use all of "
-                    "them without labels, or move them into folders."
-                )
+                return []  # images beside sub-folders with images: the folders are no classes
             return [] if depths == {0} else ["class"]
         levels = [] if self.levels == "none" else self.levels.split("/")
         for word in levels:

@@ -1,7 +1,5 @@
 """Split ImageNet-100: a hundred classes of ImageNet, from its folders or from parquet files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """iNaturalist 2021 (mini): species of a kingdom, in the order of their taxonomic Classes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

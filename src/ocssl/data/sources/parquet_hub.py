@@ -1,7 +1,5 @@
 """Images in a column: of parquet files, or of a data set of the Hugging Face hub, which `datasets` loads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ from ocssl.data.sources.source import (
     refuse_unlearned,
     require_path,
 )
-from ocssl.errors import DataError, SettingError, printable
+from ocssl.errors import DataError, SettingError, install, printable
 from ocssl.settings import StreamSettings
 
 TRAIN = "train"
@@ -147,7 +145,7 @@ def _hub_splits(where: Path, config: str, revision: str) -> dict[str, Columns]:
     try:
         import datasets
     except ImportError:
-        raise DataError("reading the Hugging Face hub needs datasets: pip install 'ocssl[data]'.") from None
+        raise DataError(f"reading the Hugging Face hub needs datasets: {install('data')}") from None
     name = where.as_posix()
     options: dict[str, Any] = {"keep_in_memory": False, "revision": revision or None}
     if int(datasets.__version__.partition(".")[0]) < 4:  # later ones run no code of a data set at all

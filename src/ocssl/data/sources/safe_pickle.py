@@ -5,8 +5,6 @@ strings, lists and arrays of bytes; then `pickle` runs them with stand-ins for t
 which check what they are given. Nothing comes out larger than it went in.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Mapping

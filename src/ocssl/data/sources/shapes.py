@@ -8,8 +8,6 @@ and scalar versions differ in the last bit). In numpy, because torch would wake 
 
 # mypy: disable-error-code="no-any-return"
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a source provides: images with all that is known of each, before they are split, ordered or decoded."""
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +16,7 @@ from ocssl._core.registry import Registry
 from ocssl._files.untrusted import read_json, reading
 from ocssl.data.decode.files import Files, Report
 from ocssl.data.decode.image_set import ImageSet
+from ocssl.data.decode.workers import Fault
 from ocssl.errors import DataError, SettingError, nearest
 from ocssl.settings import StreamSettings
 
@@ -60,6 +59,7 @@ class SourceImages:
     classes: Sequence[str] = ()  # the names of the class numbers
     group_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     class_order: Sequence[int] | None = None  # in a class-incremental stream; None: as they are numbered
+    left_out: Sequence[Fault] = ()  # files of the place that are not among the images, and why
 
 
 class BenchmarkMaker(Protocol):
@@ -87,6 +87,7 @@ class Counted(Protocol):
     def counts(self) -> Counts: ...
 
 
+OWN = ("folder", "parquet", "wds", "hf")  # sources of images of the user's own; their place stands after a colon
 BENCHMARKS: Registry[BenchmarkMaker] = Registry("benchmark")
 
 
@@ -100,6 +101,18 @@ def parse_name(benchmark: str) -> tuple[str, str | None]:
     if colon and not place:
         raise SettingError(f"benchmark {benchmark!r} names nothing after the colon.")
     return kind, place if colon else None
+
+
+def own_source(path: str) -> str:
+    """A path to images of the user's own as the name of a benchmark; what is one already stays.
+
+    >>> [own_source(path) for path in ("photos", "a/b.parquet", "a-{0..9}.tar", "wds:shards")]
+    ['folder:photos', 'parquet:a/b.parquet', 'wds:a-{0..9}.tar', 'wds:shards']
+    """
+    if path.partition(":")[0] in OWN:
+        return path
+    kind = {".parquet": "parquet", ".tar": "wds"}.get(os.path.splitext(path)[1].lower(), "folder")
+    return f"{kind}:{path}"
 
 
 def packaged_lines(file: str) -> list[str]:

@@ -1,7 +1,5 @@
 """The embedded benchmark: drawn from a seed when it is needed, nothing to download."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

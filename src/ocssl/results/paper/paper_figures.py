@@ -1,7 +1,5 @@
 """Figures of the paper as data: panels of lines with a band over seeds, from runs and from their diagnoses."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence

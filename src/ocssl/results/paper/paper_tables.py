@@ -1,7 +1,5 @@
 """Tables of the paper: our numbers beside its own, and what its runs would cost."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -16,6 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from ocssl.errors import unknown
+from ocssl.results.paper import equal_compute
 from ocssl.runs.config import RunSettings, complete_run, resolve_run
 from ocssl.settings import EncoderSettings, OptimizerSettings, flatten, nest, validate
 
@@ -111,11 +112,13 @@ class Plan:
     grid: Mapping[str, list[Any]] = field(default_factory=dict)
     guessed: list[str] = field(default_factory=list)  # settings whose values the paper shows on an axis only
     alone: bool = False  # one run at a time, since it is time that is measured
+    on: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings of all rows on one benchmark
+    equal: str | None = None  # the recipe whose work on a minibatch all rows do, by their number of passes
 
     def points(self) -> Iterator[dict[str, Any]]:
-        """The points of the grid; one that changes nothing where there is none."""
+        """The points of the grid; one that changes nothing where there is none. A table is several settings at once."""
         for values in itertools.product(*self.grid.values()):
-            yield dict(zip(self.grid, values, strict=True))
+            yield dict(flatten(dict(zip(self.grid, values, strict=True))))
 
 
 @dataclass(frozen=True)
@@ -191,11 +194,22 @@ def read_plan(name: str) -> Plan:
 def runs_of(plan: Plan, scale: Scale) -> list[Planned]:
     """The runs of a plan at a scale, row by row."""
     runs: list[Planned] = []
+    passes: dict[tuple[str, float], int] = {}
+    budgets: dict[str, float] = {}
     for row, point, benchmark, seed in itertools.product(
         plan.rows, plan.points(), scale.benchmarks(plan.benchmarks), plan.seeds
     ):
-        wanted = {**plan.set, **row.set, **row.on.get(benchmark, {}), **point}
+        common = {**plan.set, **plan.on.get(benchmark, {}), **point}
+        wanted = {**common, **row.set, **row.on.get(benchmark, {})}
         settings = scale.resolve(row.method, benchmark, seed, wanted)
+        if plan.equal:
+            if (budget := budgets.get(repr(common))) is None:
+                budget = equal_compute.work(scale.resolve(plan.equal, benchmark, seed, common))
+                budgets[repr(common)] = budget
+            key = (settings.learner().model_dump_json(), budget)
+            if key not in passes:
+                passes[key] = equal_compute.equal_passes(settings, budget)
+            settings = equal_compute.with_passes(settings, passes[key])
         parent = next((run for run in runs if run.row == row.init and run.settings.seed == seed), None)
         address = address_of(settings, parent.address if parent else None)
         runs.append(Planned(row.name, point, benchmark, settings, address, parent))

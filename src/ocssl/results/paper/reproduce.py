@@ -16,6 +16,7 @@ from ocssl.errors import OcsslError, RunFolderError
 from ocssl.results.chart import Chart
 from ocssl.results.draw_matplotlib import print_chart
 from ocssl.results.evaluate_runs import Inspection, diagnose_run
+from ocssl.results.paper import field
 from ocssl.results.paper.paper_figures import panels_of, points_csv, table_of
 from ocssl.results.paper.paper_tables import accuracy_table, rules_table, time_table, title_of
 from ocssl.results.paper.plan import Plan, Scale, of_rows, runs_of
@@ -37,10 +38,11 @@ def reproduce(
     stop: Stop,
     workers: int = 0,
     only: Sequence[str] = (),
+    shown: list[Table] | None = None,
 ) -> dict[str, str]:
     """Run plans, of all rows or of some, and show what is there; returns what failed.
 
-    After a stop the same call continues.
+    After a stop the same call continues. The tables are added to `shown` if it is given.
     """
     wanted = [(plan, runs_of(plan, scale)) for plan in plans]
     store.make()
@@ -57,7 +59,7 @@ def reproduce(
         if not groups and runs:
             continue
         try:
-            _show(plan, scale, groups, diagnoses, console)
+            _show(plan, scale, groups, diagnoses, console, [] if shown is None else shown)
         except Stopped:
             break
         except OcsslError as error:
@@ -65,18 +67,28 @@ def reproduce(
     return failures
 
 
-def _show(plan: Plan, scale: Scale, groups: Sequence[Group], diagnoses: Diagnoses, console: Console) -> None:
+def _show(
+    plan: Plan, scale: Scale, groups: Sequence[Group], diagnoses: Diagnoses, console: Console, shown: list[Table]
+) -> None:
     title, written = title_of(plan, scale), list[Path]()
     for number, show in enumerate(plan.show, 1):
         path = diagnoses.store.out / (plan.name if len(plan.show) == 1 else f"{plan.name}-{number}")
         files: dict[str, bytes] = {}
         if show["kind"] in ("table", "time", "rules"):
             table = _table(plan, scale, groups, show)
+            shown.append(table)
             table.show(console)
             files = {"md": table.markdown().encode(), "tex": table.latex().encode(), "csv": table.csv().encode()}
+        elif show["kind"] == "field":
+            found = field.tables(plan, runs_of(plan, scale), groups, show["against"])
+            for table in found:
+                shown.append(table)
+                table.show(console)
+            files = {"md": "\n".join(table.markdown() for table in found).encode()}
         elif panels := panels_of(show, groups, diagnoses):
             for panel in panels:
-                table_of(panel, title, scale.note).show(console)
+                shown.append(table_of(panel, title, scale.note))
+                shown[-1].show(console)
             files = print_chart(Chart("", f"{title}. {scale.note}" if scale.benchmark else title, "", panels))
             files = {"png": files["png"], "pdf": files["pdf"], "csv": points_csv(panels, scale.label).encode()}
         for suffix, content in files.items():

@@ -1,7 +1,5 @@
 """Batch norm over the rows of several processes, on any device: torch's own works on GPUs only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

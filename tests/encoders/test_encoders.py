@@ -18,7 +18,7 @@ def make(name: str, size: int, width: int, **more: str) -> nn.Module:
     return encoder
 
 
-@pytest.mark.parametrize("name", list(ENCODERS))
+@pytest.mark.parametrize("name", [name for name in ENCODERS if "width" in ENCODERS.options(name)])
 @pytest.mark.parametrize(("size", "width"), [(8, 1), (16, 4), (32, 8), (96, 4)])
 def test_features_have_eight_times_the_width(name: str, size: int, width: int) -> None:
     assert feature_dimension(make(name, size, width), size) == 8 * width

@@ -1,18 +1,13 @@
 """Encoders: ResNet-18 and a slimmer sibling, with the stems for small and for large images."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ocssl._core.random import evaluating
-from ocssl._core.registry import Registry
-from ocssl.errors import SettingError
+from ocssl.encoders.encoder import ENCODERS
 
-ENCODERS: Registry[nn.Module] = Registry("encoder")
 SMALL_IMAGE = 64  # pixels up to which the `auto` stem keeps the resolution
 
 
@@ -85,22 +80,3 @@ class ResNet10(ResNet):
 
     def __init__(self, image_size: int, *, width: Width = 64, stem: Stem = "auto") -> None:
         super().__init__(image_size, (1, 1, 1, 1), width, stem)
-
-
-def feature_dimension(encoder: nn.Module, image_size: int) -> int:
-    """The length of an encoder's feature vectors, seen by trying it on two blank images."""
-    if not isinstance(encoder, nn.Module):
-        raise SettingError(f"an encoder must be an nn.Module, not {encoder!r}; encoder.name names a built-in one.")
-    parameter = next(iter(encoder.parameters()), None)
-    device = parameter.device if parameter is not None else torch.device("cpu")
-    try:
-        with torch.no_grad(), evaluating(encoder):
-            features = encoder(torch.zeros(2, 3, image_size, image_size, device=device))
-    except (RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise SettingError(f"the encoder fails on float32 [2, 3, {image_size}, {image_size}]: {reason}.") from None
-    if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
-        given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        wanted = f"images [2, 3, {image_size}, {image_size}] into features [2, D]"
-        raise SettingError(f"the encoder must turn {wanted}; it gave {given}.")
-    return features.shape[1]

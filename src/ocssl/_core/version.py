@@ -1,0 +1,20 @@
+"""The version of the installed package: the tag of its commit, written by the build into the package's metadata."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+UNKNOWN = "0+unknown"  # the source was put on the path without being installed
+
+
+def installed(package: str = "ocssl") -> str:
+    """The version that pip shows.
+
+    >>> installed("no such package")
+    '0+unknown'
+    """
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return UNKNOWN
+
+
+__version__ = installed()

@@ -1,0 +1,146 @@
+"""`ocssl check`: what a run over images of one's own would use, skip and take, and how to start it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from ocssl.cli.app import app, console, print_json
+from ocssl.cli.options import Assignments, Count, Json, Quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ocssl.cost import Machine
+    from ocssl.cost.check import Check
+    from ocssl.data.decode.workers import Fault
+
+LISTED = 20  # files that are not used, by name; --json has all
+CLASSES = 8
+LONG = 600  # seconds above which a smaller size is recommended
+
+
+@app.command
+def check(
+    source: Annotated[str, Parameter(help="A folder of images, or parquet:PATH, wds:PATTERN, hf:NAME.")],
+    /,
+    *,
+    method: str = "solar",
+    set: Assignments = None,
+    most: Annotated[Count, Parameter(help="Images to decode, spread over all; 0: every one.")] = 10_000,
+    workers: Count = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Look at images of your own before a run: counts, sizes, faults, labels, and the time and memory of a run here.
+
+    Writes nothing. Exit code 0 if a run can start, whatever it would skip.
+
+    Example: ocssl check photos
+
+    Parameters
+    ----------
+    method
+        The method whose run is estimated.
+    workers
+        Processes that decode; 0: one per core, at most 8.
+    """
+    from ocssl.cli.run import benchmark_of, data_path, given_settings
+    from ocssl.cost import QUICK_SHAPES, calibrate
+    from ocssl.cost.check import PRESETS, check
+    from ocssl.data.decode.image_set import MOST_WORKERS
+    from ocssl.data.sources.source import OWN, own_source
+    from ocssl.runs.config import resolve_run
+    from ocssl.runs.progress import Bars
+    from ocssl.settings import checked_int
+
+    word = benchmark_of(source)
+    if word.partition(":")[0] not in OWN:
+        word = own_source(source)
+    most, workers = checked_int("--most", most, 0, 2**40), checked_int("--workers", workers, 0, 256)
+    processes = workers or min(MOST_WORKERS, os.cpu_count() or 1)
+    flags = {"data.path": data_path(word, None), "data.workers": processes if processes > 1 else 0}
+    given = given_settings(flags, set)
+    settings = {preset: resolve_run(method, word, 0, given, preset) for preset in PRESETS}
+    screen = console(silent=json)
+    with Bars(screen, quiet or json) as bars:
+
+        def measure() -> Machine:
+            bars.report("measuring this machine", 0, 1)
+            return calibrate(rounds=1, shapes=QUICK_SHAPES)
+
+        found = check(settings, measure, most, bars.report)
+    command = _command(source, method, set or [], found)
+    if json:
+        print_json(_content(source, found, command))
+    for line in _lines(source, found, command):
+        screen.print(line, soft_wrap=True)
+    return 0
+
+
+def _command(source: str, method: str, assignments: list[str], found: Check) -> str:
+    slow = found.costs[0].seconds > LONG
+    words = ["ocssl", "run", method, source, *(["--preset", "cpu"] if slow else [])]
+    return shlex.join([*words, *(word for one in assignments for word in ("--set", one))])
+
+
+def _lines(source: str, found: Check, command: str) -> Iterator[str]:
+    reasons = ", ".join(f"{count} {reason}" for reason, count in found.reasons().items())
+    yield f"{source}: {found.used:,} of {found.files:,} files can be used{f'; not: {reasons}' if reasons else ''}"
+    if found.looked_at < found.used:
+        yield f"  looked at {found.looked_at:,} images; raise --most to see more"
+    yield f"  formats   {', '.join(f'{count:,} {name}' for name, count in found.formats.items())}"
+    if found.widths and found.heights:
+        least, middle, largest = (f"{w} x {h}" for w, h in zip(found.widths, found.heights, strict=True))
+        yield f"  sizes     median {middle} pixels, sides from {least} to {largest}; {found.bytes / 1e6:,.1f} MB"
+    yield f"  labels    {_labels(found)}"
+    parts = f"{found.experiences} {'experience' if found.experiences == 1 else 'experiences'}"
+    yield f"  stream    {parts}, {found.costs[0].minibatches:,} minibatches"
+    for cost in found.costs:
+        name = "full size" if cost.preset == "none" else f"--preset {cost.preset}"
+        yield f"  {name:<13} {cost.steps:,} steps, about {_time(cost.seconds)} and {cost.bytes / 1e6:,.0f} MB here"
+    for fault in found.skipped[:LISTED]:
+        yield f"  not used  {fault.name}: {fault.reason}"
+    if len(found.skipped) > LISTED:
+        yield f"  and {len(found.skipped) - LISTED:,} more: --json lists all"
+    yield f"start with: {command}"
+
+
+def _labels(found: Check) -> str:
+    if not found.classes:
+        return "none: one experience, no probe"
+    shown = ", ".join(f"{name} ({count:,})" for name, count in list(found.classes.items())[:CLASSES])
+    more = f" and {len(found.classes) - CLASSES:,} more" if len(found.classes) > CLASSES else ""
+    return f"{len(found.classes)} classes, guessed from the source: {shown}{more} (--set stream.levels=none to ignore)"
+
+
+def _time(seconds: float) -> str:
+    """A rough time.
+
+    >>> [_time(seconds) for seconds in (0.2, 50, 400, 9000)]
+    ['1 s', '50 s', '7 min', '2.5 h']
+    """
+    if seconds < 60:
+        return f"{max(1, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def _content(source: str, found: Check, command: str) -> dict[str, Any]:
+    """All facts, for programs."""
+    facts = {key: value for key, value in asdict(found).items() if key not in ("skipped", "costs")}
+    return {
+        "source": source,
+        **facts,
+        "skipped": found.reasons(),
+        "list": [_listed(fault) for fault in found.skipped],
+        "runs": [asdict(cost) for cost in found.costs],
+        "command": command,
+    }
+
+
+def _listed(fault: Fault) -> dict[str, str]:
+    return {"name": fault.name, "kind": fault.kind, "reason": fault.reason}

@@ -1,0 +1,182 @@
+"""`ocssl export`: the encoder for other programs, with a model card."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from ocssl._core.torch_state import own_torch_state
+from ocssl._files.atomic import remove_folder, remove_parts, write_out
+from ocssl.embed.card import model_card
+from ocssl.embed.ready_encoder import ENCODER, WEIGHTS, ImageEncoder, weights_of
+from ocssl.embed.translate import to_timm, to_transformers
+from ocssl.errors import CheckpointError, OcsslError, RunFolderError, SettingError, install
+
+Format = Literal["safetensors", "onnx", "timm", "hf"]
+CLOSE = 1e-4  # of the largest feature: how far ONNX Runtime may be from PyTorch on random images
+
+
+def export(encoder: ImageEncoder, kind: Format, output: Path, licence: str = "") -> list[Path]:
+    """Write the encoder and its card, all or nothing; the files. A folder, or for ONNX a file that ends in .onnx."""
+    encoder = encoder.cpu()
+    if kind == "onnx":
+        content = {"model.onnx": onnx_bytes(encoder)}
+    else:
+        content = {
+            "safetensors": lambda: {WEIGHTS: pack(weights_of(encoder.network)), **_architecture(encoder)},
+            "timm": lambda: to_timm(encoder),
+            "hf": lambda: to_transformers(encoder),
+        }[kind]()
+    card = model_card(encoder, kind, licence).encode()
+    if kind == "onnx" and output.suffix == ".onnx":
+        _require_no_folder(output)
+        write_out(output, content["model.onnx"])
+        write_out(output.with_suffix(".md"), card)
+        return [output, output.with_suffix(".md")]
+    facts = {**encoder.facts(), "export": kind}
+    content = {**content, ENCODER: json.dumps(facts, indent=1, default=str).encode(), "README.md": card}
+    _write_folder(output, content)
+    return [output / name for name in content]
+
+
+def pack(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as the bytes of a safetensors file."""
+    return save({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()})
+
+
+def _architecture(encoder: ImageEncoder) -> dict[str, bytes]:
+    """What else is needed to build the network again: the config of a model of transformers."""
+    config = getattr(getattr(encoder.network, "model", None), "config", None)
+    if not str(encoder.architecture.get("name")).startswith("hf") or config is None:
+        return {}
+    return {"config.json": json.dumps(config.to_dict(), indent=1, default=str).encode()}
+
+
+def _require_no_folder(output: Path) -> None:
+    if output.is_dir():
+        raise RunFolderError(f"cannot write {output}: it is a folder.")
+
+
+def _write_folder(output: Path, content: Mapping[str, bytes]) -> None:
+    """A folder with these files; an earlier export is replaced, anything else is left alone."""
+    ours = (output / ENCODER).is_file()
+    if output.exists() and not ours and (not output.is_dir() or any(output.iterdir())):
+        raise RunFolderError(f"{output} is there already and is no export: name another folder with -o.")
+    part = output.with_name(f".{output.name}.{os.getpid()}.export")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        for left in output.parent.glob(f".{output.name}.*.export"):
+            shutil.rmtree(left, ignore_errors=True)
+        part.mkdir()
+        for name, data in content.items():
+            write_out(part / name, data)
+        if output.exists():
+            remove_folder(output)
+        os.replace(part, output)
+    except OSError as error:
+        raise RunFolderError(f"cannot write {output}: {error.strerror or error}.") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        if output.parent.is_dir():
+            remove_parts(output.parent, output.name)
+
+
+# ---- ONNX
+
+
+class _Exported(nn.Module):
+    """What an ONNX file computes: uint8 images to features, normalisation inside."""
+
+    def __init__(self, encoder: ImageEncoder) -> None:
+        super().__init__()
+        self.network = encoder.network
+        scale = 1 / (255 * encoder.std)
+        self.register_buffer("scale", scale.clone())
+        self.register_buffer("shift", (encoder.mean / encoder.std).clone())
+
+    def forward(self, images: Tensor) -> Tensor:
+        scale, shift = self.get_buffer("scale"), self.get_buffer("shift")
+        features: Tensor = self.network(images.to(torch.float32) * scale - shift)
+        return features.float()
+
+
+def onnx_bytes(encoder: ImageEncoder) -> bytes:
+    """The encoder as ONNX: `images` uint8 [batch, 3, size, size] to `features`; checked against PyTorch."""
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript  # noqa: F401 - torch.onnx needs it
+    except ImportError as error:
+        raise OcsslError(f"ONNX needs {error.name}: {install('export')}") from None
+    size = encoder.image_size
+    module = _Exported(encoder).eval()
+    with own_torch_state(), torch.no_grad(), _quiet():
+        module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        try:
+            program = torch.onnx.export(
+                module,
+                (torch.zeros(2, 3, size, size, dtype=torch.uint8),),
+                input_names=["images"],
+                output_names=["features"],
+                dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+                dynamo=True,
+                verbose=False,
+            )
+        except Exception as error:  # whatever torch.export meets in a module of others
+            reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
+            raise SettingError(
+                f"this encoder cannot be exported to ONNX ({reason}): use --format safetensors."
+            ) from None
+        finally:
+            encoder.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    assert program is not None
+    model = program.model_proto
+    for key, value in {"fingerprint": encoder.fingerprint, **encoder.preprocessing}.items():
+        entry = model.metadata_props.add()
+        entry.key, entry.value = f"ocssl.{key}", json.dumps(value)
+    data: bytes = model.SerializeToString()
+    onnx.checker.check_model(model)
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    for count in (1, 3):
+        images = np.random.default_rng(count).integers(0, 256, (count, 3, size, size), dtype=np.uint8)
+        try:
+            (found,) = session.run(["features"], {"images": images})
+        except Exception as error:  # the errors of ONNX Runtime have no common base
+            reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
+            raise SettingError(f"ONNX Runtime cannot run this encoder on {count} images ({reason}).") from None
+        with torch.no_grad():
+            wanted = encoder(images).numpy()
+        if found.shape != wanted.shape or not np.abs(found - wanted).max() <= CLOSE * max(np.abs(wanted).max(), 1e-3):
+            raise CheckpointError("ONNX Runtime and PyTorch give different features of this encoder: not exported.")
+    return data
+
+
+class _quiet:
+    """Without the log lines of torch's exporter."""
+
+    def __enter__(self) -> None:
+        import logging
+        import warnings
+
+        self._warnings = warnings.catch_warnings()
+        self._warnings.__enter__()
+        warnings.simplefilter("ignore")
+        self._before = {name: logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")}
+        for name in self._before:
+            logging.getLogger(name).setLevel(logging.ERROR)
+
+    def __exit__(self, *error: object) -> None:
+        import logging
+
+        for name, level in self._before.items():
+            logging.getLogger(name).setLevel(level)
+        self._warnings.__exit__(None, None, None)

@@ -1,0 +1,36 @@
+"""Equal compute: how many passes each method may take, so that all do the same work in the encoder.
+
+A method that sends more rows through the encoder or a copy of it in a pass, such as a teacher's, pays with fewer
+passes; one with smaller batches has more. Rows are counted by `ocssl.cost` for one stream minibatch with a full memory.
+"""
+
+from __future__ import annotations
+
+from ocssl.cost.layers import REST, passes_of
+from ocssl.runs.config import RunSettings
+
+SPARE = 0.02  # by how much of the reference's work a method may exceed it
+
+
+def work(settings: RunSettings) -> float:
+    """Rows through the encoder and its copies in one stream minibatch, all its passes.
+
+    A row backwards counts twice, once for weights and once for inputs: each takes as long as one forwards.
+    """
+    passes = passes_of(settings.learner())
+    forward, backward = (
+        sum(rows for name, rows in counted.items() if name.endswith(f".{REST}"))
+        for counted in (passes.forward, passes.backward)
+    )
+    return float(forward + backward)
+
+
+def with_passes(settings: RunSettings, passes: int) -> RunSettings:
+    """The same run with this number of passes over each stream minibatch."""
+    return settings.model_copy(update={"schedule": settings.schedule.model_copy(update={"passes": passes})})
+
+
+def equal_passes(settings: RunSettings, budget: float) -> int:
+    """The most passes whose work is not above the budget by more than 2 %, and at least one."""
+    one, two = (work(with_passes(settings, passes)) for passes in (1, 2))
+    return max(1, 1 + int((budget * (1 + SPARE) - one) // (two - one)))  # all passes after the first are alike

@@ -1,0 +1,157 @@
+"""Memories as pictures: what is kept at the end, and what was evicted on the way."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import math
+from dataclasses import dataclass
+
+import torch
+from PIL import Image, features
+from torch import Tensor
+
+from ocssl._core import checkpoint
+from ocssl.errors import CheckpointError
+from ocssl.results.read import Run
+from ocssl.runs.folder import SNAPSHOTS, complete_checkpoints
+
+TILE, GAP, COLUMNS, MOST, MOST_EVICTED = 40, 2, 20, 200, 40
+STRIP = 24  # images
+LARGEST_PNG = 60_000  # bytes; larger sheets are photographs, which WebP packs ten times smaller
+DAMAGE = (CheckpointError, KeyError, TypeError, ValueError, IndexError, RuntimeError)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A contact sheet."""
+
+    address: str  # the picture itself as a data URL, so that a page holds it
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Evicted:
+    """Pictures that the memory held at one evaluation and no longer at the next."""
+
+    sheet: Sheet | None  # None where all were kept
+    when: str  # between which evaluations
+    words: str
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The first slots of the newest readable checkpoint as a sheet, and all of them in numbers."""
+
+    sheet: Sheet
+    shown: int
+    order: str
+    words: str
+
+
+def make_gallery(run: Run) -> tuple[Gallery | None, list[str]]:
+    """The memory of the newest checkpoint that is whole, with notes on what could not be read."""
+    notes: list[str] = []
+    for state in reversed(complete_checkpoints(run.folder)):
+        try:
+            tensors, _ = checkpoint.read(state)
+            image, loss, born, draws = (tensors[f"memory.column.{key}"] for key in ("image", "loss", "born", "draws"))
+            if not len(image):
+                return None, ["The memory is empty: this method stores no images."]
+            require_pictures(image, loss, born)
+            ranked = run.has_loss and not run.settings.get("schedule.mix") and bool(loss.any())
+            order = "highest stored loss first" if ranked else "newest first"
+            rank = loss.nan_to_num(nan=-math.inf) if ranked else born
+            best = rank.argsort(descending=True, stable=True)[:MOST]
+            shown = "all" if len(best) == len(image) else str(len(best))
+            words = f"{len(image)} slots filled ({shown} shown, {order}), "
+            words += f"mean stored loss {float(loss[loss.isfinite()].double().mean()):.3f}, " if ranked else ""
+            words += f"mean age {float(tensors['memory.seen']) - float(born.double().mean()):.0f} stream images, "
+            words += f"median draws {float(draws.double().quantile(0.5)):.0f}."
+            return Gallery(contact_sheet(image[best]), len(best), order, words), notes
+        except DAMAGE:
+            notes.append(f"Checkpoint {state.name} is damaged and was skipped.")
+    return None, [*notes, "No checkpoint can be read, so the memory is not shown."]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Some images of a memory in the order of their arrival, to be compared with those of other methods."""
+
+    sheet: Sheet
+    words: str
+
+
+def make_strip(run: Run) -> Strip | None:
+    """Images spread evenly over the final memory, oldest first; None where no checkpoint can be read."""
+    for state in reversed(complete_checkpoints(run.folder)):
+        try:
+            tensors, _ = checkpoint.read(state)
+            images, born, seen = (tensors[f"memory.{key}"] for key in ("column.image", "column.born", "seen"))
+            if not len(images):
+                return None
+            require_pictures(images, born)
+            order = born.argsort(stable=True)
+            chosen = order[torch.linspace(0, len(order) - 1, min(len(order), STRIP)).round().long()]
+            low, middle, high = (100 * float(born.double().quantile(q)) / float(seen) for q in (0.0, 0.5, 1.0))
+            words = f"arrived between {low:.0f} and {high:.0f} % of the stream, half of them after {middle:.0f} %"
+            return Strip(contact_sheet(images[chosen], columns=STRIP), words)
+        except DAMAGE:
+            continue
+    return None
+
+
+def make_evicted(run: Run) -> list[Evicted]:
+    """What was evicted after the first evaluation with a memory, after one in the middle, and before the last."""
+    found = [path for path in complete_checkpoints(run.folder, SNAPSHOTS) if path.name.isdecimal()]
+    pairs = [pair for pair in itertools.pairwise(found) if int(pair[0].name) > 0]
+    wanted = dict.fromkeys([0, (len(pairs) - 1) // 2, len(pairs) - 1]) if pairs else {}
+    total = run.minibatches[1]
+    evicted = []
+    for before, after in (pairs[i] for i in wanted):
+        try:
+            tiles, ids = checkpoint.read(before)[0], checkpoint.read(after)[0]["memory.column.id"]
+            images, names = tiles["tile.image"], tiles["tile.id"]
+            if not len(images):
+                continue
+            require_pictures(images, names)
+            gone = images[~torch.isin(names, ids)]
+            when = "between two evaluations"
+            if total:
+                begin, end = (100 * int(path.name) / total for path in (before, after))
+                when = f"between {begin:.0f} and {end:.0f} % of the stream"
+            cut = f" ({MOST_EVICTED} shown)" if len(gone) > MOST_EVICTED else ""
+            words = f"{len(gone)} of {len(images)} pictured images left {when}{cut}."
+            evicted.append(Evicted(contact_sheet(gone[:MOST_EVICTED]) if len(gone) else None, when, words))
+        except DAMAGE:
+            continue  # an older or a damaged snapshot: the others are shown
+    return evicted
+
+
+def require_pictures(images: Tensor, *columns: Tensor) -> None:
+    fits = images.ndim == 4 and images.shape[1] == 3 and images.numel() and images.dtype == torch.uint8
+    if not fits or any(column.ndim != 1 or len(column) != len(images) for column in columns):
+        raise ValueError("columns of a memory do not have these shapes")
+
+
+def contact_sheet(images: Tensor, columns: int = COLUMNS) -> Sheet:
+    """Tiles side by side on a clear ground: small images grow by a whole factor, large ones shrink. [n, 3, H, W]"""
+    high, wide = images.shape[2:]
+    factor = TILE // max(high, wide) or TILE / max(high, wide)
+    size = max(1, round(wide * factor)), max(1, round(high * factor))
+    columns = min(columns, len(images))
+    rows = math.ceil(len(images) / columns)
+    sheet = Image.new("RGBA", (columns * (size[0] + GAP) - GAP, rows * (size[1] + GAP) - GAP))
+    for index, pixels in enumerate(images.permute(0, 2, 3, 1).contiguous().numpy()):
+        row, column = divmod(index, columns)
+        method = Image.Resampling.NEAREST if factor >= 1 else Image.Resampling.BOX
+        tile = Image.fromarray(pixels).resize(size, method)
+        sheet.paste(tile, (column * (size[0] + GAP), row * (size[1] + GAP)))
+    kind, packed = "png", io.BytesIO()
+    sheet.save(packed, "PNG", optimize=True)
+    if packed.tell() > LARGEST_PNG and features.check("webp"):  # the eye cannot tell them apart at this size
+        kind, packed = "webp", io.BytesIO()
+        sheet.save(packed, "WEBP", quality=80, method=4)
+    return Sheet(f"data:image/{kind};base64,{base64.b64encode(packed.getvalue()).decode()}", *sheet.size)
