@@ -63,17 +63,26 @@ def test_safetensors_give_the_same_encoder_back(settings: dict[str, Any], tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"encoder.name": "resnet10", "encoder.width": 4}, RESNET, VIT])
-def test_onnx_has_the_features_of_torch_for_any_batch(settings: dict[str, Any], tmp_path: Path, capsys: Capsys) -> None:
+def test_onnx_has_the_features_of_torch_for_any_batch_and_size(
+    settings: dict[str, Any], tmp_path: Path, capsys: Capsys
+) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
     made = learner(**settings)
     out = exported(made, "onnx", tmp_path, capsys)
     session = runtime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
     (given,), (returned,) = session.get_inputs(), session.get_outputs()
-    assert (given.name, given.type, given.shape[1:]) == ("images", "tensor(uint8)", [3, 32, 32])
+    free = settings is not VIT  # a ViT has a position for each of its patches
+    assert (given.name, given.type) == ("images", "tensor(uint8)")
+    assert given.shape == ["batch", 3, *(("height", "width") if free else (32, 32))]
     assert (returned.name, returned.type) == ("features", "tensor(float)")
     pixels = ocssl.load_encoder(made).pixels(odd_images()).numpy()
     for images in (pixels, pixels[:1], pixels[:3]):
         same(session.run(["features"], {"images": images})[0], made.transform(images))
+    if free:
+        for side in (9, 57):
+            images = np.random.default_rng(side).integers(0, 256, (2, 3, side, 2 * side), dtype=np.uint8)
+            wanted = ocssl.load_encoder(made).encode(torch.from_numpy(images))
+            same(session.run(["features"], {"images": images})[0], wanted)
     assert out.with_suffix(".md").read_text().startswith("---\nlicense: CC0-1.0")
     assert {path.name for path in tmp_path.iterdir()} == {"saved", "encoder.onnx", "encoder.md"}
 

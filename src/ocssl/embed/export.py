@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -110,31 +112,54 @@ class _Exported(nn.Module):
 
 
 def onnx_bytes(encoder: ImageEncoder) -> bytes:
-    """The encoder as ONNX: `images` uint8 [batch, 3, size, size] to `features`; checked against PyTorch."""
+    """The encoder as ONNX: `images` uint8 [batch, 3, height, width] to `features`; checked against PyTorch.
+
+    Height and width are free where the network takes other sizes than its own, and `size` otherwise.
+    """
     try:
-        import onnx
-        import onnxruntime
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401 - torch.onnx needs it
     except ImportError as error:
         raise OcsslError(f"ONNX needs {error.name}: {install('export')}") from None
     size = encoder.image_size
+    other = (size + 32, size + 64)
+    if _takes(encoder, other):
+        with suppress(SettingError, CheckpointError):  # torch.export may still fix the size
+            return _onnx_bytes(encoder, [(size, size), other])
+    return _onnx_bytes(encoder, [(size, size)])
+
+
+def _takes(encoder: ImageEncoder, size: tuple[int, int]) -> bool:
+    try:
+        with torch.no_grad():
+            return encoder.encode(torch.zeros(1, 3, *size, dtype=torch.uint8)).shape[1:] == (encoder.dimension,)
+    except Exception:  # whatever a network of others says of a size that it was not made for
+        return False
+
+
+def _onnx_bytes(encoder: ImageEncoder, sizes: list[tuple[int, int]]) -> bytes:
+    """ONNX for images of these sizes, and of all others if these are several."""
+    import onnx
+    import onnxruntime
+
+    names = ("batch", None, "height", "width") if len(sizes) > 1 else ("batch",)
     module = _Exported(encoder).eval()
     with own_torch_state(), torch.no_grad(), _quiet():
         module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         try:
             program = torch.onnx.export(
                 module,
-                (torch.zeros(2, 3, size, size, dtype=torch.uint8),),
+                (torch.zeros(2, 3, *sizes[0], dtype=torch.uint8),),
                 input_names=["images"],
                 output_names=["features"],
-                dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+                dynamic_shapes=({at: torch.export.Dim(name, min=1) for at, name in enumerate(names) if name},),
                 dynamo=True,
                 verbose=False,
             )
         except Exception as error:  # whatever torch.export meets in a module of others
-            reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
             raise SettingError(
-                f"this encoder cannot be exported to ONNX ({reason}): use --format safetensors."
+                f"this encoder cannot be exported to ONNX ({_first_line(error)}): use --format safetensors."
             ) from None
         finally:
             encoder.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -146,18 +171,23 @@ def onnx_bytes(encoder: ImageEncoder) -> bytes:
     data: bytes = model.SerializeToString()
     onnx.checker.check_model(model)
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    for count in (1, 3):
-        images = np.random.default_rng(count).integers(0, 256, (count, 3, size, size), dtype=np.uint8)
+    for count, size in itertools.product((1, 3), sizes):
+        images = np.random.default_rng(count).integers(0, 256, (count, 3, *size), dtype=np.uint8)
         try:
             (found,) = session.run(["features"], {"images": images})
         except Exception as error:  # the errors of ONNX Runtime have no common base
-            reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
-            raise SettingError(f"ONNX Runtime cannot run this encoder on {count} images ({reason}).") from None
+            raise SettingError(
+                f"ONNX Runtime cannot run this encoder on {count} images ({_first_line(error)})."
+            ) from None
         with torch.no_grad():
-            wanted = encoder(images).numpy()
+            wanted = encoder.encode(torch.from_numpy(images)).numpy()
         if found.shape != wanted.shape or not np.abs(found - wanted).max() <= CLOSE * max(np.abs(wanted).max(), 1e-3):
             raise CheckpointError("ONNX Runtime and PyTorch give different features of this encoder: not exported.")
     return data
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200].rstrip(".")
 
 
 class _quiet:
