@@ -24,7 +24,7 @@ from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
 from ocssl._training import assembly
 from ocssl._training.assembly import usable_device
 from ocssl._training.batch import Join, as_ids, as_images
-from ocssl._training.finetune import keep_frozen
+from ocssl._training.finetune import keep_frozen, rest_encoder
 from ocssl._training.guard import Guard
 from ocssl._training.restorable import check_facts, check_state, check_values
 from ocssl._training.rule_context import LearnerContext
@@ -202,6 +202,8 @@ class Learner:
         loss.backward()
         ranks.add_gradients(optimizer.parameters.values())
         guard.watch_gradient(optimizer.parameters.values(), ids, self.steps)
+        if self.steps < self.settings.optimizer.encoder_start:
+            rest_encoder(self.network)  # heads with random weights would lead it astray
         optimizer.step()
         guard.watch_weights(optimizer.parameters.values(), ids, self.steps)
         self.steps += 1

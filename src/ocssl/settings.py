@@ -126,6 +126,7 @@ class OptimizerSettings(Section):
     schedule: Literal["constant", "cosine"] = Field("constant", description="cosine: the rate falls to 0 over the run")
     warmup: float = Field(0.0, ge=0, lt=1, description="share of the run in which the rate rises")
     encoder_lr: Weight = Field(1.0, description="factor on the encoder's learning rate; heads keep optimizer.lr")
+    encoder_start: int = Field(0, ge=0, description="first steps in which only the heads learn, not the encoder")
     layer_decay: float = Field(
         1.0, gt=0, le=1, description="factor on the rate from one stage of the encoder to the one before; ViTs: 0.65"
     )

@@ -188,6 +188,36 @@ def test_a_factor_on_the_encoders_rate_scales_its_steps_and_no_others(usual: tup
         compare(steps_of(label, optimizer__encoder_lr=0.25), steps, {})
 
 
+@pytest.mark.parametrize("method", ["solar", "solar-c", "cla-e", "pocon"])  # also with copies of the encoder
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_the_encoder_rests_for_as_many_steps_as_is_said_while_the_heads_learn(method: str, optimizer: str) -> None:
+    more = {"optimizer__name": optimizer, "optimizer__encoder_start": 2, "schedule__passes": 1}
+    learner = ocssl.Learner(method, image_size=8, settings=small_settings(method, **more))
+    moved = []
+    for seed in range(4):
+        encoder, head = state(learner.objective.encoder), state(learner.objective.projector)
+        learner.partial_fit(random_images(6, seed=seed))
+        moved.append([changed(encoder, learner.objective.encoder), changed(head, learner.objective.projector)])
+    assert moved == [[False, True], [False, True], [True, True], [True, True]]
+
+
+def changed(before: dict[str, Tensor], module: nn.Module) -> bool:
+    return any(not torch.equal(before[name], parameter) for name, parameter in module.named_parameters())
+
+
+def test_a_learner_is_continued_bit_for_bit_while_its_encoder_rests(tmp_path: Path) -> None:
+    whole, first = (learner_of("resnet10", optimizer__encoder_start=3, schedule__passes=1) for _ in range(2))
+    fit(whole, 5)
+    fit(first, 2)
+    first.save(tmp_path)
+    second = ocssl.Learner.load(tmp_path)
+    for seed in range(2, 5):
+        second.partial_fit(random_images(6, seed=seed))
+    one, two = whole.tensors(), second.tensors()
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
 def test_layer_wise_decay_scales_every_stage_by_its_distance_from_the_heads(
     usual: tuple[str, dict[str, Tensor]],
 ) -> None:

@@ -481,3 +481,11 @@ def test_no_collapse_is_cried_with_the_half_angle(tmp_path: Path, capsys: pytest
     assert metrics is not None
     assert not metrics["collapsed"]
     assert "collapsing" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("start", "said"), [(2 * MINIBATCHES, 1), (2 * MINIBATCHES - 1, 0)])
+def test_a_run_too_short_for_the_encoder_to_learn_says_so(
+    start: int, said: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go(make(tmp_path / "run", "er-fifo", schedule__passes=2, optimizer__encoder_start=start))
+    assert " ".join(capsys.readouterr().out.split()).count("the encoder stays as it is") == said

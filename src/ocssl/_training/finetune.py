@@ -66,6 +66,14 @@ def keep_frozen(network: nn.Module) -> None:
             layer.training = False
 
 
+def rest_encoder(network: nn.Module) -> None:
+    """Leave the encoder, in all copies, as it is in this step: an optimizer moves only what has a gradient."""
+    for module in network.modules():
+        if getattr(module, ENCODER, False):
+            for parameter in module.parameters():
+                parameter.grad = None
+
+
 def rate_factors(network: nn.Module, names: Iterable[str], settings: LearnerSettings) -> dict[str, float]:
     """The factor on the learning rate of each named parameter of the network that has one other than 1."""
     chosen = settings.optimizer

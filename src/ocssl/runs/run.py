@@ -173,6 +173,12 @@ class _Session:
             facts = {"minibatches": len(self.stream), "experiences": len(self.ends), "images": position.data}
             self.events.write("start", version=__version__, **facts)
             self._note_faults()
+            steps, heads = self.settings.schedule.passes * len(self.stream), self.settings.optimizer.encoder_start
+            if steps <= heads:
+                self.progress.warn(
+                    f"the encoder stays as it is: in the first {heads} steps (optimizer.encoder_start) only the heads "
+                    f"learn, and this run has {steps}."
+                )
             if self.settings.evaluate.start:
                 self._evaluate(0)
         else:
