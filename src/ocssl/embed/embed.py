@@ -25,7 +25,7 @@ from ocssl._files.untrusted import read_json
 from ocssl.data.decode.arrow_files import pyarrow
 from ocssl.data.decode.decoder import Images
 from ocssl.data.decode.files import Report
-from ocssl.data.decode.workers import Fault, decoded_with_digests, rows_at_once
+from ocssl.data.decode.workers import Fault, decoded, rows_at_once
 from ocssl.embed import vectors as files
 from ocssl.embed.ahead import ahead
 from ocssl.embed.align import Alignment, fit_alignment
@@ -267,13 +267,14 @@ def _make_chunks(
     report("embedding", done, len(plan))
     rows = (np.array([row_of[plan.path[place]] for place in p], np.int64) for some in pieces.values() for p in some)
     left = len(plan) - done
-    reading = decoded_with_digests(source.files, rows, encoder.image_size, encoder.fit, workers if left >= FEW else 0)
+    workers = workers if left >= FEW else 0
+    reading = decoded(source.files, rows, encoder.image_size, encoder.fit, workers, hashing=True)
     room = max(2, WAITING // (3 * encoder.image_size**2 * step))
-    with ahead(reading, room) as decoded, own_torch_state(), torch.inference_mode():
+    with ahead(reading, room) as read, own_torch_state(), torch.inference_mode():
         for number, some in pieces.items():
             gathered = _Gathered(encoder, plan)
             for places in some:
-                gathered.add(places, *next(decoded))
+                gathered.add(places, *next(read))
                 done += len(places)
                 report("embedding", done, len(plan))
             kept = gathered.rows(name)

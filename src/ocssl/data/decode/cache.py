@@ -88,7 +88,7 @@ def _write(file: IO[bytes], files: Files, size: int, fit: Fit, workers: int, rep
     file.write(_header({"version": VERSION, "key": key, "fit": fit, "rows": count, "size": size, "chunk": chunk}))
     report("decoding", 0, count)
     with closing(decoded(files, pieces, size, fit, workers)) as parts:
-        for images, bad in parts:
+        for images, bad, _ in parts:
             start = chunk * len(checksums)
             for place, why in bad:
                 fault = Fault(files.name(start + place), why)

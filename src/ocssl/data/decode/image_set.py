@@ -127,7 +127,7 @@ class LiveImages:
         images = torch.empty(len(rows), 3, self.size, self.size, dtype=torch.uint8)
         usable = torch.ones(len(rows), dtype=torch.bool)
         done = 0
-        for piece, faults in pieces:
+        for piece, faults, _ in pieces:
             images.numpy()[done : done + len(piece)] = piece
             for place, reason in faults:
                 usable[done + place] = False
