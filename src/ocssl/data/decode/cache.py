@@ -46,7 +46,7 @@ _WAY_OUT = "name another folder with --cache DIR, or keep none with --set data.d
 
 def cache_key(files: Files, size: int, fit: Fit) -> str:
     """A checksum of all that decides the content of a cache."""
-    facts = [files.stamp(), size, fit, decoder.VERSION, VERSION]
+    facts = [files.fingerprint(times=True), size, fit, decoder.VERSION, VERSION]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

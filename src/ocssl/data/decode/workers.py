@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 import numpy as np
 
 from ocssl.data.decode.decoder import BadImage, Fit, Images, decode
-from ocssl.data.decode.files import Files, Rows
+from ocssl.data.decode.files import Encoded, Rows
 from ocssl.errors import DataError
 
 # [n, 3, S, S], zeros where unusable; places of these, and why; the sha256 of each file, if wanted and readable, or ""
@@ -83,7 +83,7 @@ def by_reason(faults: Iterable[Fault]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _read_rows(files: Files, rows: Rows, size: int, fit: Fit, hashing: bool) -> Decoded:
+def _read_rows(files: Encoded, rows: Rows, size: int, fit: Fit, hashing: bool) -> Decoded:
     images = np.zeros((len(rows), 3, size, size), np.uint8)
     faults, digests = [], [""] * len(rows)
     for place, row in enumerate(rows.tolist()):
@@ -100,7 +100,7 @@ def _read_rows(files: Files, rows: Rows, size: int, fit: Fit, hashing: bool) -> 
 
 
 def decoded(
-    files: Files, pieces: Iterable[Rows], size: int, fit: Fit, workers: int, hashing: bool = False
+    files: Encoded, pieces: Iterable[Rows], size: int, fit: Fit, workers: int, hashing: bool = False
 ) -> Generator[Decoded]:
     """Each piece decoded, in order; with workers, pieces are taken from their source ahead of time, a bounded number.
 
@@ -158,7 +158,7 @@ class _Worker:
 
 
 class _Team:
-    def __init__(self, task: tuple[Files, int, Fit, bool], count: int) -> None:
+    def __init__(self, task: tuple[Encoded, int, Fit, bool], count: int) -> None:
         self.size = task[1]
         self.workers: list[_Worker] = []
         try:
