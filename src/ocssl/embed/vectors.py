@@ -97,7 +97,10 @@ def table(rows: Rows, form: Any) -> Any:
     """Rows as a pyarrow table of a schema."""
     arrow = pyarrow()
     kind = form.field("vector").type
-    flat = np.ascontiguousarray(rows.vector, kind.value_type.to_pandas_dtype()).reshape(-1)
+    dtype = kind.value_type.to_pandas_dtype()
+    if dtype == np.float16 and len(rows) and np.abs(rows.vector).max() > np.finfo(dtype).max:
+        raise SettingError("a vector has numbers that float16 cannot hold: use --dtype float32.")
+    flat = np.ascontiguousarray(rows.vector, dtype).reshape(-1)
     columns = {name: getattr(rows, name) for name in form.names if name != "vector"}
     columns["vector"] = arrow.FixedSizeListArray.from_arrays(arrow.array(flat), kind.list_size)
     return arrow.table({name: columns[name] for name in form.names}, schema=form)
@@ -221,6 +224,12 @@ def batches(file: Any, path: Path, vectors: bool = True, rows: int = GROUP) -> I
             raise DataError(f"{path} is damaged: a path has more than {LONGEST:,} letters.")
         numbers = {name: columns[name].to_numpy(zero_copy_only=False) for name in ("id", "size", "modified")}
         yield Rows(**numbers, **text, vector=matrix)
+
+
+def rows_of(path: Path) -> Iterator[Rows]:
+    """The rows of a file some at a time."""
+    with open_vectors(path) as (file, _, _):
+        yield from batches(file, path)
 
 
 def _facts(form: Any, path: Path) -> dict[str, Any]:
