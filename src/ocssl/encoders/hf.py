@@ -126,9 +126,8 @@ class HuggingFace(nn.Module):
             )
             raise SettingError(f"encoder hf:{place}: transformers cannot make it ({reason}){more}.") from None
         self.model.float()
-        for unused in ("pooler",):  # a layer that features do not pass through would never be trained
-            if isinstance(getattr(self.model, unused, None), nn.Module) and hasattr(self.model.pooler, "dense"):
-                setattr(self.model, unused, None)
+        if hasattr(getattr(self.model, "pooler", None), "dense"):
+            self.model.pooler = None  # a layer that features do not pass through would never be trained
         patch = _size(table, "patch_size") or getattr(config, "patch_size", None)
         self.padding = -image_size % patch if isinstance(patch, int) and not hasattr(config, "num_stages") else 0
         self._interpolates = {"interpolate_pos_encoding": True} if kind in ("vit", "deit", "vit_mae", "beit") else {}
