@@ -22,6 +22,7 @@ from ocssl._files.atomic import remove_folder, remove_parts, write_out
 from ocssl.embed.card import model_card
 from ocssl.embed.ready_encoder import ENCODER, WEIGHTS, ImageEncoder, weights_of
 from ocssl.embed.translate import to_timm, to_transformers
+from ocssl.encoders.encoder import first_line
 from ocssl.encoders.weights import packed
 from ocssl.errors import CheckpointError, OcsslError, RunFolderError, SettingError, install
 
@@ -156,7 +157,7 @@ def _onnx_bytes(encoder: ImageEncoder, sizes: list[tuple[int, int]]) -> bytes:
             )
         except Exception as error:  # whatever torch.export meets in a module of others
             raise SettingError(
-                f"this encoder cannot be exported to ONNX ({_first_line(error)}): use --format safetensors."
+                f"this encoder cannot be exported to ONNX ({first_line(error)}): use --format safetensors."
             ) from None
         finally:
             encoder.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -174,17 +175,13 @@ def _onnx_bytes(encoder: ImageEncoder, sizes: list[tuple[int, int]]) -> bytes:
             (found,) = session.run(["features"], {"images": images})
         except Exception as error:  # the errors of ONNX Runtime have no common base
             raise SettingError(
-                f"ONNX Runtime cannot run this encoder on {count} images ({_first_line(error)})."
+                f"ONNX Runtime cannot run this encoder on {count} images ({first_line(error)})."
             ) from None
         with torch.no_grad():
             wanted = encoder.encode(torch.from_numpy(images)).numpy()
         if found.shape != wanted.shape or not np.abs(found - wanted).max() <= CLOSE * max(np.abs(wanted).max(), 1e-3):
             raise CheckpointError("ONNX Runtime and PyTorch give different features of this encoder: not exported.")
     return data
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200].rstrip(".")
 
 
 @contextmanager
