@@ -43,7 +43,8 @@ def export(encoder: ImageEncoder, kind: Format, output: Path, licence: str = "")
         }[kind]()
     card = model_card(encoder, kind, licence).encode()
     if kind == "onnx" and output.suffix == ".onnx":
-        _require_no_folder(output)
+        if output.is_dir():
+            raise RunFolderError(f"cannot write {output}: it is a folder.")
         write_out(output, content["model.onnx"])
         write_out(output.with_suffix(".md"), card)
         return [output, output.with_suffix(".md")]
@@ -59,11 +60,6 @@ def _architecture(encoder: ImageEncoder) -> dict[str, bytes]:
     if not str(encoder.architecture.get("name")).startswith("hf") or config is None:
         return {}
     return {"config.json": json.dumps(config.to_dict(), indent=1, default=str).encode()}
-
-
-def _require_no_folder(output: Path) -> None:
-    if output.is_dir():
-        raise RunFolderError(f"cannot write {output}: it is a folder.")
 
 
 def _write_folder(output: Path, content: Mapping[str, bytes]) -> None:

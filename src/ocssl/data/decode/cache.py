@@ -155,16 +155,18 @@ class CachedImages:
             if not self._checked[chunk]:
                 self._check(chunk)
         images = np.empty((len(rows), 3, self.size, self.size), np.uint8)
-        each = 3 * self.size**2
         for image, row in zip(images, rows.tolist(), strict=True):
-            self._read(image.reshape(-1).data, HEADER + row * each)
+            self._read(image.reshape(-1).data, self._start(row))
         return images
+
+    def _start(self, row: int) -> int:
+        """Where a row begins in the file."""
+        return HEADER + row * 3 * self.size**2
 
     def _check(self, chunk: int) -> None:
         first = chunk * self._chunk
-        count = min(self._chunk, self._rows - first)
-        start, each = HEADER + first * 3 * self.size**2, 3 * self.size**2
-        if zlib.crc32(self._bytes(start, start + count * each)) != self._checksums[chunk]:
+        end = min(first + self._chunk, self._rows)
+        if zlib.crc32(self._bytes(self._start(first), self._start(end))) != self._checksums[chunk]:
             raise self._damaged("a checksum is wrong")
         self._checked[chunk] = True
 
@@ -196,7 +198,7 @@ class CachedImages:
     def _tables(self) -> tuple[npt.NDArray[np.uint32], dict[int, Fault]]:
         """Checksums and faults, once all lengths are known to make up the length of the file."""
         end = os.fstat(self._file).st_size - _FOOT.size
-        start = HEADER + self._rows * 3 * self.size**2
+        start = self._start(self._rows)
         middle = start + 4 * -(-self._rows // self._chunk)
         if middle > end:
             raise self._damaged("it is not whole")

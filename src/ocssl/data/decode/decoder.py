@@ -11,7 +11,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -63,16 +63,12 @@ class BadImage(Exception):
 
 def _known_formats() -> tuple[str, ...]:
     for module in _PLUGINS.values():
-        try:
+        with suppress(ImportError):
             importlib.import_module(f"PIL.{module}ImagePlugin")
-        except ImportError:
-            continue
-    try:
+    with suppress(ImportError):
         import pillow_heif  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         pillow_heif.register_heif_opener()
-    except ImportError:
-        pass
     return tuple(name for name in (*_PLUGINS, "HEIF") if name in Image.OPEN)
 
 
