@@ -46,22 +46,22 @@ def _file(place: str, name: str, *, needed: bool = True) -> Path | None:
     if folder.is_dir():
         if (path := folder / name).is_file():
             return path
-        if needed:
-            raise SettingError(f"encoder hf:{place}: the folder has no {name}.")
-        return None
-    _transformers()
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+        lack = f"the folder has no {name}"
+    else:
+        _transformers()
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError
 
-    try:
-        return Path(hf_hub_download(place, name))
-    except EntryNotFoundError:
-        if not needed:
-            return None
-        raise SettingError(f"encoder hf:{place}: it has no {name} on the hub.") from None
-    except Exception as error:  # a dozen kinds: no network, no such repository, a bad name
-        why = f"no such folder, and the hub does not give it ({first_line(error)})"
-        raise SettingError(f"encoder hf:{place}: {why}.") from None
+        try:
+            return Path(hf_hub_download(place, name))
+        except EntryNotFoundError:
+            lack = f"it has no {name} on the hub"
+        except Exception as error:  # a dozen kinds: no network, no such repository, a bad name
+            why = f"no such folder, and the hub does not give it ({first_line(error)})"
+            raise SettingError(f"encoder hf:{place}: {why}.") from None
+    if needed:
+        raise SettingError(f"encoder hf:{place}: {lack}.")
+    return None
 
 
 def _json(path: Path | None) -> dict[str, Any]:
