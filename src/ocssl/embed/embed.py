@@ -305,7 +305,7 @@ class _Task:
             paths = list(itertools.islice(moved, len(rows)))
             here = [alignment is not None or path in self.row_of for path in paths]
             result.removed += here.count(False)
-            stays = [kept and path not in renewed for kept, path in zip(here, paths, strict=True)]
+            stays = [there and path not in renewed for there, path in zip(here, paths, strict=True)]
             kept = _select(replace(rows, path=paths), stays)
             if alignment is not None:
                 aligned: list[str | None] = [*kept.encoder]
