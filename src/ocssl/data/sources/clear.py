@@ -13,7 +13,7 @@ from ocssl.data.sources.source import BENCHMARKS, Collection, Counts, SourceImag
 from ocssl.errors import DataError, printable
 from ocssl.settings import StreamSettings
 
-BUCKETS = tuple(map(str, range(11)))
+BUCKETS = [str(bucket) for bucket in range(11)]
 TRAINS = ("train_image_only", "train")  # the two archives differ in what they have besides
 IMAGES = "labeled_images"
 
