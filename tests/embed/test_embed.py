@@ -58,6 +58,18 @@ def test_half_precision_is_half_precision_of_the_same_vectors(tmp_path: Path, ca
     np.testing.assert_array_equal(half, whole.astype(np.float16))
 
 
+def test_vectors_beyond_half_precision_are_refused_and_leave_no_file(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, run, out = photos(tmp_path / "photos", 5), saved(tmp_path / "run"), tmp_path / "v.parquet"
+    encode = ocssl.embed.ready_encoder.ImageEncoder.encode
+    monkeypatch.setattr("ocssl.embed.ready_encoder.ImageEncoder.encode", lambda self, x: encode(self, x) + 70_000)
+    code, _, said = call(capsys, "embed", run, folder, "-o", out, "--dtype", "float16")
+    assert code == 2
+    assert "use --dtype float32" in said
+    assert not out.exists()
+
+
 def test_a_second_call_does_nothing_and_says_so(tmp_path: Path, capsys: Capsys) -> None:
     folder, run, out = photos(tmp_path / "photos", 5), saved(tmp_path / "run"), tmp_path / "v.parquet"
     assert call(capsys, "embed", run, folder, "-o", out)[0] == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ocssl._core.version import __version__
 from ocssl._files.toml import read_toml
@@ -101,8 +100,7 @@ def _history(encoder: ImageEncoder) -> tuple[str, str]:
     try:
         if (folder / SETTINGS).is_file():
             data = str(read_toml(folder / SETTINGS).get("benchmark", "unknown"))
-            metrics: dict[str, Any] | None = finished(folder)
-            if metrics is not None:
+            if (metrics := finished(folder)) is not None:
                 accuracy = metrics.get("final_accuracy")
                 health = "collapse was noticed" if metrics.get("collapsed") else "no collapse was noticed"
                 health += "" if accuracy is None else f", probe accuracy {accuracy:.1f} %"

@@ -6,12 +6,13 @@ again, the command continues from there with the same result. The output is repl
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,13 +26,13 @@ from ocssl._files.untrusted import read_json
 from ocssl.data.decode.arrow_files import pyarrow
 from ocssl.data.decode.decoder import Images
 from ocssl.data.decode.files import Report
-from ocssl.data.decode.workers import Fault, decoded_with_digests, rows_at_once
+from ocssl.data.decode.workers import Fault, decoded, rows_at_once
 from ocssl.embed import vectors as files
 from ocssl.embed.ahead import ahead
 from ocssl.embed.align import Alignment, fit_alignment
 from ocssl.embed.image_files import Source
 from ocssl.embed.ready_encoder import ImageEncoder
-from ocssl.embed.vectors import Floats, Rows, Vectors, batches, open_vectors, read_vectors, schema, table, with_facts
+from ocssl.embed.vectors import Floats, Rows, Vectors, open_vectors, read_vectors, rows_of, schema, table, with_facts
 from ocssl.errors import CheckpointError, DataError, RunFolderError, SettingError
 
 Mode = Literal["new", "update", "refresh", "align"]
@@ -40,6 +41,8 @@ BATCH = 256  # images that are encoded at a time
 WAITING = 2**24  # bytes of decoded images that wait for the encoder
 FEW = 500  # images that are decoded sooner than another process has started
 PLAN, MOST_PLAN = "plan.json", 2**30  # bytes
+NONE = np.empty(0, np.int64)
+NOTHING = Vectors(NONE, [], [], NONE, [], NONE, NONE, [])  # where there is no file yet
 OVERLAP = 2000  # images of both encoders that an alignment is fitted on, or five times the dimensions if that is more
 
 
@@ -84,204 +87,249 @@ def embed(
     report: Report,
 ) -> Result:
     """Write, extend or renew a file of vectors. `dtype`: float32 by default, or that of the file there is."""
-    name = encoder.fingerprint
-    work = output.with_name(f".{output.name}.embedding")
     old = read_vectors(output, vectors=False) if output.exists() else None
     kind = dtype or ("float32" if old is None else str(old.vector.dtype))
     if kind not in files.DTYPES:
         raise SettingError(f"dtype is {kind!r}: float16 or float32 is wanted.")
     if old is None and mode in ("refresh", "align"):
         raise DataError(f"there is no {output} to {mode}: make it first, without --{mode}.")
+    task = _Task(encoder, encoder.fingerprint, source, output, mode, kind, NOTHING if old is None else old)
     if old is not None:
-        _require_fit(old, name, source, output, mode)
-    facts = {"encoder": name, "source": source.name, "mode": mode, "dtype": kind, "old": _stamp(output)}
-    plan = _read_plan(work, facts) or _plan(facts, mode, old, source, name, encoder.dimension)
-    if old is not None and _nothing_to_do(old, plan, source, name, mode, kind):
-        if work.exists():
-            with _alone(work, output):
+        task.require_fit()
+    plan = task.interrupted() or task.planned()
+    if old is not None and task.is_done(plan):
+        if task.folder.exists():
+            with task.alone():
                 pass
-            _clear(work)
-        return Result(output, name, encoder.dimension, len(old), 0, finished_before=True)
+            task.clear()
+        return Result(output, task.name, encoder.dimension, len(old), 0, finished_before=True)
     if old is None and not len(source):
         raise DataError(f"there are no images in {source.name}.")
-    form = schema(encoder.dimension, kind, {})
-    with _alone(work, output):
-        _write_plan(work, plan)
-        faults = _make_chunks(encoder, source, plan, work, form, name, workers, report)
+    with task.alone():
+        task.write(plan)
+        faults = task.make_chunks(plan, workers, report)
         report("writing", 0, 1)
-        result = _finish(encoder, source, output, plan, work, old, mode, kind, name)
+        result = task.finish(plan)
         report("writing", 1, 1)
     result.skipped = [*faults, *source.left_out]
-    _clear(work)
+    task.clear()
     return result
 
 
-def _require_fit(old: Vectors, name: str, source: Source, output: Path, mode: Mode) -> None:
-    """Refuse what would mix two encoders, or drop the images of another folder."""
-    others = [encoder for encoder in old.encoders if encoder != name]
-    if others and mode in ("new", "update"):
-        ways = "re-embed it with --refresh, map it with --align, or name another file"
-        raise SettingError(f"{output} holds vectors of encoder {others[0]}, and this is encoder {name}: {ways}.")
-    if mode == "align":
-        files.require_one_encoder(old.encoders, str(output))
-    before = old.facts.get("source")
-    if isinstance(before, str) and before != source.name and os.path.exists(before):
-        raise SettingError(f"{output} holds vectors of {before}, not of {source.name}: name another file with -o.")
+@dataclass(frozen=True)
+class _Task:
+    """What a call of the command is given, and its steps."""
 
+    encoder: ImageEncoder
+    name: str  # the encoder's fingerprint
+    source: Source
+    output: Path
+    mode: Mode
+    dtype: str
+    old: Vectors  # the file as it is, without vectors; no rows where there is none
 
-def _nothing_to_do(old: Vectors, plan: Plan, source: Source, name: str, mode: Mode, dtype: str) -> bool:
-    if mode in ("new", "align"):
-        return mode == "new" or old.encoders == [name]
-    return not len(plan) and not _gone(old, source) and dtype == str(old.vector.dtype)
+    # ---- what is to be done
 
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """The place of each path in the source."""
+        return {path: row for row, path in enumerate(self.source.paths)}
 
-def _plan(facts: dict[str, Any], mode: Mode, old: Vectors | None, source: Source, name: str, dimension: int) -> Plan:
-    """Which images are to be embedded, in which order, and their ids."""
-    row_of = {path: row for row, path in enumerate(source.paths)}
-    known = {} if old is None else {path: row for row, path in enumerate(_moved(old, source))}
-    both = [(path, row) for path, row in known.items() if path in row_of]
-    if mode == "align":
-        assert old is not None
-        same = [row_of[path] for path, row in both if _unchanged(old, row, source, row_of[path])]
-        wanted = max(OVERLAP, 5 * max(dimension, 1))
-        chosen = np.random.default_rng(0).permutation(len(same))[:wanted]
-        rows = [same[place] for place in sorted(chosen.tolist())]
-    else:
-        rows = []
-        for path, row in both:
-            assert old is not None
-            fresh = old.encoder[row] == name and old.aligned[row] is None
-            if not (fresh and _unchanged(old, row, source, row_of[path])):
-                rows.append(row_of[path])
-        rows += [row for row, path in enumerate(source.paths) if path not in known]
-    following = max((int(old.id[row]) for row in range(len(old))), default=-1) + 1 if old is not None else 0
-    ids = []
-    for row in rows:
-        path = source.paths[row]
-        if path in known and old is not None:
-            ids.append(int(old.id[known[path]]))
+    @cached_property
+    def moved(self) -> list[str]:
+        """The paths of old rows, in the place where their folder is now."""
+        before = self.old.facts.get("source")
+        if not isinstance(before, str) or before == self.source.name:
+            return list(self.old.path)
+        start = before.rstrip("/") + "/"
+        now = self.source.name.rstrip("/") + "/"
+        return [now + path.removeprefix(start) if path.startswith(start) else path for path in self.old.path]
+
+    def require_fit(self) -> None:
+        """Refuse what would mix two encoders, or drop the images of another folder."""
+        old, output = self.old, self.output
+        others = [encoder for encoder in old.encoders if encoder != self.name]
+        if others and self.mode in ("new", "update"):
+            ways = "re-embed it with --refresh, map it with --align, or name another file"
+            raise SettingError(
+                f"{output} holds vectors of encoder {others[0]}, and this is encoder {self.name}: {ways}."
+            )
+        if self.mode == "align":
+            files.require_one_encoder(old.encoders, str(output))
+        before, now = old.facts.get("source"), self.source.name
+        if isinstance(before, str) and before != now and os.path.exists(before):
+            raise SettingError(f"{output} holds vectors of {before}, not of {now}: name another file with -o.")
+
+    def is_done(self, plan: Plan) -> bool:
+        """Whether the file is already as it is wanted."""
+        if self.mode in ("new", "align"):
+            return self.mode == "new" or self.old.encoders == [self.name]
+        return not len(plan) and self.row_of.keys() >= set(self.moved) and self.dtype == str(self.old.vector.dtype)
+
+    def planned(self) -> Plan:
+        """Which images are to be embedded, in which order, and their ids."""
+        source, old = self.source, self.old
+        known = {path: row for row, path in enumerate(self.moved)}
+        same = [path for path, row in known.items() if path in self.row_of and self._unchanged(row, self.row_of[path])]
+        if self.mode == "align":
+            wanted = max(OVERLAP, 5 * self.encoder.dimension)
+            chosen = np.random.default_rng(0).permutation(len(same))[:wanted]
+            paths = [same[place] for place in sorted(chosen.tolist())]
         else:
-            ids.append(following)
-            following += 1
-    sizes, times = source.sizes[rows].tolist(), source.modified[rows].tolist()
-    return Plan(facts, ids, [source.paths[row] for row in rows], sizes, times, CHUNK)
+            made = {path: (old.encoder[known[path]], old.aligned[known[path]]) for path in same}
+            fresh = {path for path in same if made[path] == (self.name, None)}
+            paths = [path for path in known if path in self.row_of and path not in fresh]
+            paths += [path for path in source.paths if path not in known]
+        following = itertools.count(max(old.id.tolist(), default=-1) + 1)
+        ids = [int(old.id[known[path]]) if path in known else next(following) for path in paths]
+        rows = [self.row_of[path] for path in paths]
+        return Plan(self._facts, ids, paths, source.sizes[rows].tolist(), source.modified[rows].tolist(), CHUNK)
 
+    def _unchanged(self, row: int, at: int) -> bool:
+        old, source = self.old, self.source
+        known = int(source.sizes[at]) >= 0 or int(old.size[row]) < 0  # rows of a data set do not change
+        return known and (old.size[row], old.modified[row]) == (source.sizes[at], source.modified[at])
 
-def _unchanged(old: Vectors, row: int, source: Source, at: int) -> bool:
-    known = int(source.sizes[at]) >= 0 or int(old.size[row]) < 0  # rows of a data set do not change
-    return known and (old.size[row], old.modified[row]) == (source.sizes[at], source.modified[at])
+    # ---- on disk
 
+    @property
+    def folder(self) -> Path:
+        """Where the plan and the chunks lie."""
+        return self.output.with_name(f".{self.output.name}.embedding")
 
-def _moved(old: Vectors, source: Source) -> list[str]:
-    """The paths of old rows, in the place where their folder is now."""
-    before = old.facts.get("source")
-    if not isinstance(before, str) or before == source.name:
-        return list(old.path)
-    start = before.rstrip("/") + "/"
-    now = source.name.rstrip("/") + "/"
-    return [now + path.removeprefix(start) if path.startswith(start) else path for path in old.path]
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        """What makes two calls of the command the same."""
+        found = self.output.stat() if self.output.exists() else None
+        stamp = [] if found is None else [found.st_size, found.st_mtime_ns]
+        said = {"encoder": self.name, "source": self.source.name, "mode": self.mode}
+        return {**said, "dtype": self.dtype, "old": stamp}
 
+    def interrupted(self) -> Plan | None:
+        """What an interrupted call wanted to do, if it is what this one wants."""
+        try:
+            plan = Plan(**read_json(self.folder / PLAN, MOST_PLAN))
+            columns = (plan.id, plan.path, plan.size, plan.modified)
+            right = plan.facts == self._facts and len({len(column) for column in columns}) == 1
+            right = right and all(isinstance(path, str) for path in plan.path) and type(plan.chunk) is int
+            return plan if right and plan.chunk > 0 else None
+        except (OSError, ValueError, TypeError):
+            return None
 
-def _gone(old: Vectors, source: Source) -> int:
-    return len(set(_moved(old, source)) - set(source.paths))
+    def write(self, plan: Plan) -> None:
+        """Write the plan, and remove the chunks of another one."""
+        path, content = self.folder / PLAN, json.dumps(plan.__dict__).encode()
+        try:
+            if path.is_file() and path.read_bytes() == content:
+                return
+            for chunk in self.folder.glob("chunk-*"):
+                chunk.unlink()
+            replace_file(path, content)
+        except OSError as error:
+            raise RunFolderError(f"cannot write to {self.folder}: {error.strerror or error}.") from None
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One process at a time works on an output."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with locked(self.folder / "lock", "ab"):
+                yield
+        except BlockingIOError:
+            raise RunFolderError(f"another process is embedding into {self.output}.") from None
+        except (NotADirectoryError, FileExistsError, PermissionError) as error:
+            raise RunFolderError(f"cannot write to {self.folder}: {error.strerror or error}.") from None
 
-# ---- chunks on disk
+    def clear(self) -> None:
+        if self.folder.exists():
+            remove_folder(self.folder)
 
+    def chunks(self, plan: Plan) -> dict[Path, range]:
+        """The files of chunks, and which places of the plan each has."""
+        every = range(len(plan))
+        parts = [every[start : start + plan.chunk] for start in every[:: plan.chunk]]
+        return {self.folder / f"chunk-{number:06d}.parquet": part for number, part in enumerate(parts)}
 
-def _stamp(output: Path) -> list[int]:
-    if not output.exists():
-        return []
-    found = output.stat()
-    return [found.st_size, found.st_mtime_ns]
+    # ---- vectors
 
+    def make_chunks(self, plan: Plan, workers: int, report: Report) -> list[Fault]:
+        """Embed what is not yet on disk, chunk by chunk; the images that cannot be used."""
+        encoder, row_of, chunks = self.encoder, self.row_of, self.chunks(plan)
+        missing = {path: places for path, places in chunks.items() if not _is_whole(path)}
+        step = rows_at_once(encoder.image_size)
+        pieces: dict[Path, list[list[int]]] = {}  # of each chunk: places in the plan that are decoded at a time
+        for path, places in missing.items():
+            here = [place for place in places if plan.path[place] in row_of]
+            pieces[path] = [here[at : at + step] for at in range(0, len(here), step)]
+        left = sum(map(len, missing.values()))
+        done = len(plan) - left
+        report("embedding", done, len(plan))
+        rows = (np.array([row_of[plan.path[place]] for place in p], np.int64) for some in pieces.values() for p in some)
+        workers = workers if left >= FEW else 0
+        reading = decoded(self.source.files, rows, encoder.image_size, encoder.fit, workers, hashing=True)
+        room = max(2, WAITING // (3 * encoder.image_size**2 * step))
+        form = schema(encoder.dimension, self.dtype, {})
+        with ahead(reading, room) as read, own_torch_state(), torch.inference_mode():
+            for path, some in pieces.items():
+                gathered = _Gathered(encoder, plan)
+                for piece in some:
+                    gathered.add(piece, *next(read))
+                    done += len(piece)
+                    report("embedding", done, len(plan))
+                made = table(gathered.rows(self.name), form)
+                files.write(path, with_facts(form, {"faults": gathered.faults}), [made])
+                pyarrow().default_memory_pool().release_unused()
+        found = [fault for path in chunks for fault in _faults_of(path, plan)]
+        return found + [Fault(path, "it is gone") for path in plan.path if path not in row_of]
 
-def _read_plan(work: Path, facts: Mapping[str, Any]) -> Plan | None:
-    """What an interrupted call wanted to do, if it is what this one wants."""
-    try:
-        said = read_json(work / PLAN, MOST_PLAN)
-        plan = Plan(**said)
-        columns = (plan.id, plan.path, plan.size, plan.modified)
-        right = plan.facts == facts and len({len(column) for column in columns}) == 1
-        right = right and all(isinstance(path, str) for path in plan.path) and type(plan.chunk) is int
-        return plan if right and plan.chunk > 0 else None
-    except (OSError, ValueError, TypeError):
-        return None
+    def finish(self, plan: Plan) -> Result:
+        """Old rows that stay, then the new chunks, as one file."""
+        alignment = fit_alignment(*self._pairs(plan)) if self.mode == "align" else None
+        facts: dict[str, Any] = {"source": self.source.name, "run": self.encoder.about.get("folder", "")}
+        if alignment is not None:
+            facts["alignment"] = {"from": self.old.encoders[0], **alignment.facts()}
+        elif self.mode == "update" and "alignment" in self.old.facts:
+            facts["alignment"] = self.old.facts["alignment"]
+        form = schema(self.encoder.dimension, self.dtype, facts)
+        result = Result(self.output, self.name, self.encoder.dimension, 0, 0, alignment=alignment)
+        with closing(self._rows(plan, result)) as made:
+            result.vectors = files.write(self.output, form, (table(rows, form) for rows in made))
+        return result
 
+    def _rows(self, plan: Plan, result: Result) -> Generator[Rows]:
+        """All rows of the new file; counts in the result what was removed and embedded."""
+        alignment, chunks = result.alignment, self.chunks(plan)
+        renewed = {*plan.path} if alignment is None else {p for path in chunks for p in read_vectors(path, False).path}
+        moved = iter(self.moved)
+        for rows in rows_of(self.output) if self.output.exists() else ():
+            paths = list(itertools.islice(moved, len(rows)))
+            here = [alignment is not None or path in self.row_of for path in paths]
+            result.removed += here.count(False)
+            stays = [there and path not in renewed for there, path in zip(here, paths, strict=True)]
+            kept = _select(replace(rows, path=paths), stays)
+            if alignment is not None:
+                aligned: list[str | None] = [*kept.encoder]
+                kept = replace(kept, vector=alignment(kept.vector), encoder=[self.name] * len(kept), aligned=aligned)
+            yield kept
+        for rows in itertools.chain.from_iterable(map(rows_of, chunks)):
+            result.embedded += len(rows)
+            yield rows
 
-def _write_plan(work: Path, plan: Plan) -> None:
-    content = json.dumps(plan.__dict__).encode()
-    try:
-        if (work / PLAN).is_file() and (work / PLAN).read_bytes() == content:
-            return
-        for path in work.glob("chunk-*"):
-            path.unlink()
-        replace_file(work / PLAN, content)
-    except OSError as error:
-        raise RunFolderError(f"cannot write to {work}: {error.strerror or error}.") from None
-
-
-@contextmanager
-def _alone(work: Path, output: Path) -> Iterator[None]:
-    """One process at a time works on an output."""
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        with locked(work / "lock", "ab"):
-            yield
-    except BlockingIOError:
-        raise RunFolderError(f"another process is embedding into {output}.") from None
-    except (NotADirectoryError, FileExistsError, PermissionError) as error:
-        raise RunFolderError(f"cannot write to {work}: {error.strerror or error}.") from None
-
-
-def _clear(work: Path) -> None:
-    if work.exists():
-        remove_folder(work)
-
-
-def _chunk_path(work: Path, number: int) -> Path:
-    return work / f"chunk-{number:06d}.parquet"
-
-
-def _make_chunks(
-    encoder: ImageEncoder,
-    source: Source,
-    plan: Plan,
-    work: Path,
-    form: Any,
-    name: str,
-    workers: int,
-    report: Report,
-) -> list[Fault]:
-    """Embed what is not yet on disk, chunk by chunk; the images that cannot be used."""
-    starts = range(0, len(plan), plan.chunk)
-    missing = [number for number in range(len(starts)) if not _is_whole(_chunk_path(work, number))]
-    row_of = {path: row for row, path in enumerate(source.paths)}
-    step = rows_at_once(encoder.image_size)
-    pieces: dict[int, list[list[int]]] = {}  # of each chunk: places in the plan that are decoded at a time
-    for number in missing:
-        whole = range(starts[number], min(starts[number] + plan.chunk, len(plan)))
-        here = [place for place in whole if plan.path[place] in row_of]
-        pieces[number] = [here[at : at + step] for at in range(0, len(here), step)]
-    done = len(plan) - sum(min(plan.chunk, len(plan) - starts[number]) for number in missing)
-    report("embedding", done, len(plan))
-    rows = (np.array([row_of[plan.path[place]] for place in p], np.int64) for some in pieces.values() for p in some)
-    left = len(plan) - done
-    reading = decoded_with_digests(source.files, rows, encoder.image_size, encoder.fit, workers if left >= FEW else 0)
-    room = max(2, WAITING // (3 * encoder.image_size**2 * step))
-    with ahead(reading, room) as decoded, own_torch_state(), torch.inference_mode():
-        for number, some in pieces.items():
-            gathered = _Gathered(encoder, plan)
-            for places in some:
-                gathered.add(places, *next(decoded))
-                done += len(places)
-                report("embedding", done, len(plan))
-            kept = gathered.rows(name)
-            facts = {"faults": gathered.faults}
-            files.write(_chunk_path(work, number), with_facts(form, facts), [table(kept, form)] if len(kept) else [])
-            pyarrow().default_memory_pool().release_unused()
-    found = [fault for number in range(len(starts)) for fault in _faults_of(_chunk_path(work, number), plan)]
-    return found + [Fault(path, "it is gone") for path in plan.path if path not in row_of]
+    def _pairs(self, plan: Plan) -> tuple[Any, Any]:
+        """Old and new vectors of the images that have both, in the order of the plan."""
+        new: dict[int, Any] = {}
+        before: dict[int, Any] = {}
+        for rows in itertools.chain.from_iterable(map(rows_of, self.chunks(plan))):
+            new.update(zip(rows.id.tolist(), rows.vector, strict=True))
+        for rows in rows_of(self.output):
+            before.update((n, v) for n, v in zip(rows.id.tolist(), rows.vector, strict=True) if n in new)
+        ids = [n for n in plan.id if n in new and n in before]
+        if len(ids) < 20:
+            raise DataError(
+                f"only {len(ids)} images of {self.output} are still there unchanged, and an alignment takes at least "
+                "20: re-embed them with --refresh."
+            )
+        return np.stack([before[n] for n in ids]).astype(np.float64), np.stack([new[n] for n in ids]).astype(np.float64)
 
 
 class _Gathered:
@@ -338,99 +386,9 @@ def _faults_of(path: Path, plan: Plan) -> list[Fault]:
         return [Fault(plan.path[place], str(why)) for place, why in facts.get("faults", [])]
 
 
-# ---- the output
-
-
-def _finish(
-    encoder: ImageEncoder,
-    source: Source,
-    output: Path,
-    plan: Plan,
-    work: Path,
-    old: Vectors | None,
-    mode: Mode,
-    dtype: str,
-    name: str,
-) -> Result:
-    """Old rows that stay, then the new chunks, as one file."""
-    chunks = [_chunk_path(work, number) for number in range(-(-len(plan) // plan.chunk))]
-    alignment = None
-    if mode == "align":
-        assert old is not None
-        alignment = fit_alignment(*_pairs(output, chunks, plan))
-    facts: dict[str, Any] = {"source": source.name, "run": encoder.about.get("folder", "")}
-    if alignment is not None:
-        facts["alignment"] = {"from": old.encoders[0] if old else "", **alignment.facts()}
-    elif old is not None and mode == "update" and "alignment" in old.facts:
-        facts["alignment"] = old.facts["alignment"]
-    form = schema(encoder.dimension, dtype, facts)
-    counts: Counter[str] = Counter()
-
-    def pieces() -> Generator[Any]:
-        renewed = set(plan.path) if alignment is None else _embedded(chunks)
-        here = set(source.paths)
-        if old is not None:
-            with open_vectors(output) as (file, _, _):
-                moved = _moved(old, source)
-                at = 0
-                for rows in batches(file, output):
-                    paths = moved[at : at + len(rows)]
-                    at += len(rows)
-                    stays = [p not in renewed and (alignment is not None or p in here) for p in paths]
-                    counts["removed"] += sum(p not in here for p in paths) if alignment is None else 0
-                    kept = _select(replace(rows, path=paths), stays)
-                    if alignment is not None:
-                        aligned: list[str | None] = [*kept.encoder]
-                        kept = replace(kept, vector=alignment(kept.vector), encoder=[name] * len(kept), aligned=aligned)
-                    _require_range(kept.vector, dtype)
-                    yield table(kept, form)
-        for path in chunks:
-            with open_vectors(path) as (file, _, _):
-                for rows in batches(file, path):
-                    counts["embedded"] += len(rows)
-                    _require_range(rows.vector, dtype)
-                    yield table(rows, form)
-
-    with closing(pieces()) as made:
-        count = files.write(output, form, made)
-    return Result(output, name, encoder.dimension, count, counts["embedded"], counts["removed"], alignment=alignment)
-
-
-def _embedded(chunks: Sequence[Path]) -> set[str]:
-    found: set[str] = set()
-    for path in chunks:
-        found.update(read_vectors(path, vectors=False).path)
-    return found
-
-
 def _select(rows: Rows, wanted: Sequence[bool]) -> Rows:
     places = np.flatnonzero(wanted)
     chosen: dict[str, Any] = {}
     for name, column in rows.__dict__.items():
         chosen[name] = column[places] if isinstance(column, np.ndarray) else [column[n] for n in places]
     return Rows(**chosen)
-
-
-def _require_range(matrix: Any, dtype: str) -> None:
-    if dtype == "float16" and len(matrix) and np.abs(matrix).max() > np.finfo(np.float16).max:
-        raise SettingError("a vector has numbers that float16 cannot hold: use --dtype float32.")
-
-
-def _pairs(output: Path, chunks: Sequence[Path], plan: Plan) -> tuple[Any, Any]:
-    """Old and new vectors of the images that have both, in the order of the plan."""
-    new: dict[int, Any] = {}
-    for path in chunks:
-        with open_vectors(path) as (file, _, _):
-            for rows in batches(file, path):
-                new.update(zip(rows.id.tolist(), rows.vector, strict=True))
-    before: dict[int, Any] = {}
-    with open_vectors(output) as (file, _, _):
-        for rows in batches(file, output):
-            before.update((n, v) for n, v in zip(rows.id.tolist(), rows.vector, strict=True) if n in new)
-    ids = [n for n in plan.id if n in new and n in before]
-    if len(ids) < 20:
-        raise DataError(
-            f"only {len(ids)} images of {output} are still there unchanged, and an alignment takes at least 20: "
-            "re-embed them with --refresh."
-        )
-    return np.stack([before[n] for n in ids]).astype(np.float64), np.stack([new[n] for n in ids]).astype(np.float64)

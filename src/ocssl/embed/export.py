@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from ocssl._core.torch_state import own_torch_state
@@ -21,6 +22,8 @@ from ocssl._files.atomic import remove_folder, remove_parts, write_out
 from ocssl.embed.card import model_card
 from ocssl.embed.ready_encoder import ENCODER, WEIGHTS, ImageEncoder, weights_of
 from ocssl.embed.translate import to_timm, to_transformers
+from ocssl.encoders.encoder import first_line
+from ocssl.encoders.weights import packed
 from ocssl.errors import CheckpointError, OcsslError, RunFolderError, SettingError, install
 
 Format = Literal["safetensors", "onnx", "timm", "hf"]
@@ -34,13 +37,14 @@ def export(encoder: ImageEncoder, kind: Format, output: Path, licence: str = "")
         content = {"model.onnx": onnx_bytes(encoder)}
     else:
         content = {
-            "safetensors": lambda: {WEIGHTS: pack(weights_of(encoder.network)), **_architecture(encoder)},
+            "safetensors": lambda: {WEIGHTS: packed(weights_of(encoder.network)), **_architecture(encoder)},
             "timm": lambda: to_timm(encoder),
             "hf": lambda: to_transformers(encoder),
         }[kind]()
     card = model_card(encoder, kind, licence).encode()
     if kind == "onnx" and output.suffix == ".onnx":
-        _require_no_folder(output)
+        if output.is_dir():
+            raise RunFolderError(f"cannot write {output}: it is a folder.")
         write_out(output, content["model.onnx"])
         write_out(output.with_suffix(".md"), card)
         return [output, output.with_suffix(".md")]
@@ -50,22 +54,12 @@ def export(encoder: ImageEncoder, kind: Format, output: Path, licence: str = "")
     return [output / name for name in content]
 
 
-def pack(tensors: Mapping[str, Tensor]) -> bytes:
-    """Tensors as the bytes of a safetensors file."""
-    return save({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()})
-
-
 def _architecture(encoder: ImageEncoder) -> dict[str, bytes]:
     """What else is needed to build the network again: the config of a model of transformers."""
     config = getattr(getattr(encoder.network, "model", None), "config", None)
     if not str(encoder.architecture.get("name")).startswith("hf") or config is None:
         return {}
     return {"config.json": json.dumps(config.to_dict(), indent=1, default=str).encode()}
-
-
-def _require_no_folder(output: Path) -> None:
-    if output.is_dir():
-        raise RunFolderError(f"cannot write {output}: it is a folder.")
 
 
 def _write_folder(output: Path, content: Mapping[str, bytes]) -> None:
@@ -159,7 +153,7 @@ def _onnx_bytes(encoder: ImageEncoder, sizes: list[tuple[int, int]]) -> bytes:
             )
         except Exception as error:  # whatever torch.export meets in a module of others
             raise SettingError(
-                f"this encoder cannot be exported to ONNX ({_first_line(error)}): use --format safetensors."
+                f"this encoder cannot be exported to ONNX ({first_line(error)}): use --format safetensors."
             ) from None
         finally:
             encoder.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -177,7 +171,7 @@ def _onnx_bytes(encoder: ImageEncoder, sizes: list[tuple[int, int]]) -> bytes:
             (found,) = session.run(["features"], {"images": images})
         except Exception as error:  # the errors of ONNX Runtime have no common base
             raise SettingError(
-                f"ONNX Runtime cannot run this encoder on {count} images ({_first_line(error)})."
+                f"ONNX Runtime cannot run this encoder on {count} images ({first_line(error)})."
             ) from None
         with torch.no_grad():
             wanted = encoder.encode(torch.from_numpy(images)).numpy()
@@ -186,27 +180,15 @@ def _onnx_bytes(encoder: ImageEncoder, sizes: list[tuple[int, int]]) -> bytes:
     return data
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200].rstrip(".")
-
-
-class _quiet:
+@contextmanager
+def _quiet() -> Iterator[None]:
     """Without the log lines of torch's exporter."""
-
-    def __enter__(self) -> None:
-        import logging
-        import warnings
-
-        self._warnings = warnings.catch_warnings()
-        self._warnings.__enter__()
-        warnings.simplefilter("ignore")
-        self._before = {name: logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")}
-        for name in self._before:
-            logging.getLogger(name).setLevel(logging.ERROR)
-
-    def __exit__(self, *error: object) -> None:
-        import logging
-
-        for name, level in self._before.items():
-            logging.getLogger(name).setLevel(level)
-        self._warnings.__exit__(None, None, None)
+    levels = {log: log.level for log in map(logging.getLogger, ("torch.onnx", "onnxscript", "onnx_ir"))}
+    try:
+        for log in levels:
+            log.setLevel(logging.ERROR)
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        for log, level in levels.items():
+            log.setLevel(level)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ocssl.data.decode.files import Files, FolderFiles, Report, Rows, survey_folder
+from ocssl.data.decode.files import Encoded, FolderFiles, Report, survey_folder
 from ocssl.data.decode.workers import Fault
 from ocssl.data.sources import BENCHMARKS
 from ocssl.data.sources.source import SourceImages, parse_name
@@ -26,7 +26,7 @@ class Source:
     """Encoded images, none of which has been opened yet."""
 
     name: str  # an absolute path, or KIND:PLACE
-    files: Files
+    files: Encoded
     paths: Sequence[str]  # of each image; of a folder, absolute
     sizes: Numbers  # bytes of each file; -1 where it is no file of a folder
     modified: Numbers  # its time in ns; -1 likewise
@@ -65,20 +65,14 @@ def _require_text(place: str) -> None:
 def _folder(place: str, report: Report) -> Source:
     root = Path(os.path.abspath(place))
     names, left_out = survey_folder(root, report)
-    facts = np.full((2, len(names)), -1, np.int64)
-    top = os.fsencode(root)
-    for row, name in enumerate(names):
-        try:
-            found = os.stat(os.path.join(top, name))
-        except OSError:
-            continue
-        facts[:, row] = found.st_size, found.st_mtime_ns
+    files = FolderFiles(root, names)
+    sizes, times = files.stats()
     paths = [os.path.join(str(root), printable(name)) for name in names]
     faults = [Fault(printable(name), why) for name, why in left_out]
-    return Source(str(root), FolderFiles(root, names), paths, facts[0], facts[1], faults)
+    return Source(str(root), files, paths, sizes, times, faults)
 
 
-def _encoded(found: SourceImages, word: str) -> Iterator[Files]:
+def _encoded(found: SourceImages, word: str) -> Iterator[Encoded]:
     for collection in (found.train, found.test):
         if collection is None:
             continue
@@ -89,16 +83,16 @@ def _encoded(found: SourceImages, word: str) -> Iterator[Files]:
 
 
 class _Joined:
-    """Several `Files` as one."""
+    """Several of them as one."""
 
-    def __init__(self, parts: Sequence[Files]) -> None:
-        self.parts = list(parts)
+    def __init__(self, parts: Sequence[Encoded]) -> None:
+        self.parts = parts
         self._ends = np.cumsum([0, *map(len, self.parts)])
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def _at(self, row: int) -> tuple[Files, int]:
+    def _at(self, row: int) -> tuple[Encoded, int]:
         part = int(np.searchsorted(self._ends, row, side="right")) - 1
         return self.parts[part], row - int(self._ends[part])
 
@@ -109,15 +103,3 @@ class _Joined:
     def read(self, row: int) -> bytes:
         part, within = self._at(row)
         return part.read(within)
-
-    def subset(self, rows: Rows) -> Files:
-        raise NotImplementedError
-
-    def stored(self) -> Rows:
-        return np.arange(len(self))
-
-    def fingerprint(self) -> str:
-        return " ".join(part.fingerprint() for part in self.parts)
-
-    def stamp(self) -> str:
-        return " ".join(part.stamp() for part in self.parts)

@@ -110,8 +110,10 @@ class Index:
 
     def _matches(self, values: Sequence[float], places: Sequence[int]) -> list[Match]:
         best = sorted(zip(values, places, strict=True), key=lambda pair: (-pair[0], pair[1]))
-        rows = self.rows
-        return [Match(rows.path[place], value, int(rows.id[place]), place) for value, place in best]
+        return [self._match(*pair) for pair in best]
+
+    def _match(self, similarity: float, row: int) -> Match:
+        return Match(self.rows.path[row], similarity, int(self.rows.id[row]), row)
 
     def _nearest(self, wanted: Tensor, top: int) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Similarities and rows of the nearest, block by block; with the first query of the block."""
@@ -174,10 +176,7 @@ class Index:
         for row in range(len(self)):
             groups.setdefault(find(row), []).append(row)
         chosen = sorted((group for group in groups.values() if len(group) > 1), key=lambda group: (-len(group), group))
-        return [
-            [self._matches([float(self.unit[row] @ self.unit[group[0]])], [row])[0] for row in group]
-            for group in chosen
-        ]
+        return [[self._match(float(self.unit[row] @ self.unit[group[0]]), row) for row in group] for group in chosen]
 
     def outliers(self, top: int = 20) -> list[Match]:
         """The images that are least like their ten nearest others; the similarity is the mean of those."""
@@ -186,9 +185,7 @@ class Index:
         if len(self) < 2:
             return []
         values, places = mean.topk(top, largest=False)
-        rows = self.rows
-        pairs = sorted(zip(values.tolist(), places.tolist(), strict=True))
-        return [Match(rows.path[place], value, int(rows.id[place]), place) for value, place in pairs]
+        return [self._match(*pair) for pair in sorted(zip(values.tolist(), places.tolist(), strict=True))]
 
 
 _ADVICE = "embed the images again with ocssl embed --refresh, or name the run that made the vectors with --encoder"

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from ocssl.embed.ready_encoder import WEIGHTS, ImageEncoder, weights_of
 from ocssl.encoders.resnet import BasicBlock, ResNet
 from ocssl.encoders.vit import ViT
+from ocssl.encoders.weights import packed
 from ocssl.errors import SettingError
 
 Weights = dict[str, Tensor]
+PYTORCH = {"format": "pt"}  # as both libraries write it
 OTHERS = "use --format onnx or safetensors"
 SMALL = f"has the stem for small images, which neither timm nor transformers has: {OTHERS}, or train one with"
 
@@ -40,7 +42,8 @@ def to_timm(encoder: ImageEncoder) -> dict[str, bytes]:
         architecture, args["layers"] = "resnet18", _depths(network)
         weights = _renamed(network, "conv1", "bn1", _timm_block)
     else:
-        raise SettingError(f"encoder {name} is not one of timm's: {OTHERS}{_hint(network)}.")
+        hint = ", or --format hf" if isinstance(network, ViT) else ""
+        raise SettingError(f"encoder {name} is not one of timm's: {OTHERS}{hint}.")
     size, means = encoder.image_size, encoder.preprocessing
     shown = {
         "input_size": [3, size, size],
@@ -58,7 +61,7 @@ def to_timm(encoder: ImageEncoder) -> dict[str, bytes]:
         "model_args": args,
         "pretrained_cfg": shown,
     }
-    return {"config.json": _json(table), WEIGHTS: _pack(weights)}
+    return {"config.json": _json(table), WEIGHTS: packed(weights, PYTORCH)}
 
 
 def to_transformers(encoder: ImageEncoder) -> dict[str, bytes]:
@@ -109,7 +112,7 @@ def to_transformers(encoder: ImageEncoder) -> dict[str, bytes]:
     return {
         "config.json": _json(table),
         "preprocessor_config.json": _json(processor),
-        WEIGHTS: _pack(weights),
+        WEIGHTS: packed(weights, PYTORCH),
     }
 
 
@@ -120,14 +123,8 @@ def _require_large(network: ResNet) -> None:
 
 def _require_whole(encoder: ImageEncoder) -> None:
     if getattr(encoder.network, "padding", 0):
-        size = encoder.image_size
-        raise SettingError(
-            f"this encoder pads its images of {size} px to whole patches, which others do not: {OTHERS}."
-        )
-
-
-def _hint(network: nn.Module) -> str:
-    return ", or --format hf" if isinstance(network, ViT) else ""
+        why = f"pads its images of {encoder.image_size} px to whole patches, which others do not"
+        raise SettingError(f"this encoder {why}: {OTHERS}.")
 
 
 def _width(network: ResNet) -> int:
@@ -148,9 +145,7 @@ def _depths(network: ResNet) -> list[int]:
 
 
 def _timm_block(stage: int, place: int, part: str) -> str:
-    for shortcut in ("0", "1"):
-        part = part.replace(f"shortcut.{shortcut}", f"downsample.{shortcut}")
-    return f"layer{stage + 1}.{place}.{part}"
+    return f"layer{stage + 1}.{place}.{part.replace('shortcut', 'downsample')}"
 
 
 def _transformers_block(stage: int, place: int, part: str) -> str:
@@ -226,10 +221,3 @@ def _vit(network: ViT) -> tuple[dict[str, Any], Weights]:
 
 def _json(table: Any) -> bytes:
     return json.dumps(table, indent=1, default=str).encode()
-
-
-def _pack(weights: Weights) -> bytes:
-    from safetensors.torch import save
-
-    packed = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in weights.items()}
-    return save(packed, metadata={"format": "pt"})

@@ -40,6 +40,7 @@ LONGEST = 2**16  # letters of a path
 MOST_FACTS = 2**20  # bytes of what the file says of itself
 FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
+NUMBERS, TEXTS = ("id", "size", "modified"), ("path", "sha256", "encoder", "aligned")  # columns beside the vectors
 DTYPES = {"float16": np.float16, "float32": np.float32}
 
 
@@ -97,7 +98,10 @@ def table(rows: Rows, form: Any) -> Any:
     """Rows as a pyarrow table of a schema."""
     arrow = pyarrow()
     kind = form.field("vector").type
-    flat = np.ascontiguousarray(rows.vector, kind.value_type.to_pandas_dtype()).reshape(-1)
+    dtype = kind.value_type.to_pandas_dtype()
+    if dtype == np.float16 and len(rows) and np.abs(rows.vector).max() > np.finfo(dtype).max:
+        raise SettingError("a vector has numbers that float16 cannot hold: use --dtype float32.")
+    flat = np.ascontiguousarray(rows.vector, dtype).reshape(-1)
     columns = {name: getattr(rows, name) for name in form.names if name != "vector"}
     columns["vector"] = arrow.FixedSizeListArray.from_arrays(arrow.array(flat), kind.list_size)
     return arrow.table({name: columns[name] for name in form.names}, schema=form)
@@ -136,29 +140,24 @@ def read_vectors(path: Path, vectors: bool = True) -> Vectors:
     Without `vectors` that column is left out.
     """
     with open_vectors(path) as (file, form, facts):
-        dimension = form.field("vector").type.list_size
-        count = file.metadata.num_rows
-        dtype = form.field("vector").type.value_type.to_pandas_dtype()
-        whole = np.empty((count if vectors else 0, dimension), dtype)
-        ids, sizes, times = (np.empty(count, np.int64) for _ in range(3))
-        found = Vectors(ids, [], [], whole, [], sizes, times, [], facts)
-        lists: dict[str, list[Any]] = {"path": [], "sha256": [], "encoder": [], "aligned": []}
-        done = 0
+        kind, count, done = form.field("vector").type, file.metadata.num_rows, 0
+        matrix = np.empty((count if vectors else 0, kind.list_size), kind.value_type.to_pandas_dtype())
+        numbers: dict[str, Any] = {name: np.empty(count, np.int64) for name in NUMBERS}
+        texts: dict[str, Any] = {name: [] for name in TEXTS}
         for rows in batches(file, path, vectors):
-            if done + len(rows) > count:
+            end = done + len(rows)
+            if end > count:
                 raise DataError(f"{path} is damaged: it has more rows than it says.")
-            for name in ("id", "size", "modified"):
-                getattr(found, name)[done : done + len(rows)] = getattr(rows, name)
-            if vectors:
-                whole[done : done + len(rows)] = rows.vector
-            for name, values in lists.items():
+            for name, column in numbers.items():
+                column[done:end] = getattr(rows, name)
+            for name, values in texts.items():
                 values += getattr(rows, name)
-            done += len(rows)
+            if vectors:
+                matrix[done:end] = rows.vector
+            done = end
         if done != count:
             raise DataError(f"{path} is damaged: it has {done:,} of {count:,} rows.")
-    for name, values in lists.items():
-        setattr(found, name, values)
-    return found
+    return Vectors(**numbers, **texts, vector=matrix, facts=facts)
 
 
 @contextmanager
@@ -210,17 +209,22 @@ def batches(file: Any, path: Path, vectors: bool = True, rows: int = GROUP) -> I
             matrix = flat.to_numpy(zero_copy_only=False).reshape(len(batch), dimension)
             if not np.isfinite(matrix).all():
                 raise DataError(f"{path} is damaged: a vector has numbers that are not finite.")
-        text = {name: columns[name].to_pylist() for name in ("path", "sha256", "encoder", "aligned")}
+        text = {name: columns[name].to_pylist() for name in TEXTS}
         if not all(map(DIGEST.fullmatch, text["sha256"])):
             raise DataError(f"{path} is damaged: column sha256 has what is no checksum.")
-        if not all(
-            map(FINGERPRINT.fullmatch, [*text["encoder"], *(name for name in text["aligned"] if name is not None)])
-        ):
+        aligned = [name for name in text["aligned"] if name is not None]
+        if not all(map(FINGERPRINT.fullmatch, [*text["encoder"], *aligned])):
             raise DataError(f"{path} is damaged: column encoder has what is no fingerprint.")
         if max(map(len, text["path"]), default=0) > LONGEST:
             raise DataError(f"{path} is damaged: a path has more than {LONGEST:,} letters.")
-        numbers = {name: columns[name].to_numpy(zero_copy_only=False) for name in ("id", "size", "modified")}
+        numbers = {name: columns[name].to_numpy(zero_copy_only=False) for name in NUMBERS}
         yield Rows(**numbers, **text, vector=matrix)
+
+
+def rows_of(path: Path) -> Iterator[Rows]:
+    """The rows of a file some at a time."""
+    with open_vectors(path) as (file, _, _):
+        yield from batches(file, path)
 
 
 def _facts(form: Any, path: Path) -> dict[str, Any]:

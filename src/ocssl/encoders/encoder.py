@@ -79,6 +79,11 @@ class EncoderRegistry(Registry[nn.Module]):
 ENCODERS = EncoderRegistry("encoder")
 
 
+def first_line(error: Exception) -> str:
+    """What a library's error says, without the rest of it."""
+    return str(error).strip().partition("\n")[0][:200].rstrip(".")
+
+
 def check_module(encoder: object) -> None:
     """Refuse what is no network, such as a name."""
     if not isinstance(encoder, nn.Module):

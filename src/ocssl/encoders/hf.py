@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ocssl._core.host_memory import check_memory
 from ocssl._files.untrusted import read_json, reading
-from ocssl.encoders.encoder import ENCODERS, IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from ocssl.encoders.encoder import ENCODERS, IMAGENET_MEAN, IMAGENET_STD, Preprocessing, first_line
 from ocssl.encoders.weights import load_weights
 from ocssl.errors import SettingError, install
 
@@ -46,22 +46,22 @@ def _file(place: str, name: str, *, needed: bool = True) -> Path | None:
     if folder.is_dir():
         if (path := folder / name).is_file():
             return path
-        if needed:
-            raise SettingError(f"encoder hf:{place}: the folder has no {name}.")
-        return None
-    _transformers()
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+        lack = f"the folder has no {name}"
+    else:
+        _transformers()
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError
 
-    try:
-        return Path(hf_hub_download(place, name))
-    except EntryNotFoundError:
-        if not needed:
-            return None
-        raise SettingError(f"encoder hf:{place}: it has no {name} on the hub.") from None
-    except Exception as error:  # a dozen kinds: no network, no such repository, a bad name
-        reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
-        raise SettingError(f"encoder hf:{place}: no such folder, and the hub does not give it ({reason}).") from None
+        try:
+            return Path(hf_hub_download(place, name))
+        except EntryNotFoundError:
+            lack = f"it has no {name} on the hub"
+        except Exception as error:  # a dozen kinds: no network, no such repository, a bad name
+            why = f"no such folder, and the hub does not give it ({first_line(error)})"
+            raise SettingError(f"encoder hf:{place}: {why}.") from None
+    if needed:
+        raise SettingError(f"encoder hf:{place}: {lack}.")
+    return None
 
 
 def _json(path: Path | None) -> dict[str, Any]:
@@ -120,15 +120,12 @@ class HuggingFace(nn.Module):
             self.model = library.AutoModel.from_config(config, trust_remote_code=False)
         except Exception as error:  # what a wrong config raises is of many kinds
             check_memory(error)
-            reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
-            more = (
-                "; the installed torchvision does not fit torch: pip uninstall torchvision" if _broken_vision() else ""
-            )
-            raise SettingError(f"encoder hf:{place}: transformers cannot make it ({reason}){more}.") from None
+            more = "; the installed torchvision does not fit torch: pip uninstall torchvision"
+            why = f"({first_line(error)}){more if _broken_vision() else ''}"
+            raise SettingError(f"encoder hf:{place}: transformers cannot make it {why}.") from None
         self.model.float()
-        for unused in ("pooler",):  # a layer that features do not pass through would never be trained
-            if isinstance(getattr(self.model, unused, None), nn.Module) and hasattr(self.model.pooler, "dense"):
-                setattr(self.model, unused, None)
+        if hasattr(getattr(self.model, "pooler", None), "dense"):
+            self.model.pooler = None  # a layer that features do not pass through would never be trained
         patch = _size(table, "patch_size") or getattr(config, "patch_size", None)
         self.padding = -image_size % patch if isinstance(patch, int) and not hasattr(config, "num_stages") else 0
         self._interpolates = {"interpolate_pos_encoding": True} if kind in ("vit", "deit", "vit_mae", "beit") else {}
@@ -164,8 +161,7 @@ class HuggingFace(nn.Module):
             )
         except (RuntimeError, ValueError, TypeError, OSError) as error:
             check_memory(error)
-            reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
-            raise SettingError(f"encoder.weights {path} does not fit the encoder ({reason}).") from None
+            raise SettingError(f"encoder.weights {path} does not fit the encoder ({first_line(error)}).") from None
         finally:
             library.utils.logging.set_verbosity(quiet)
             if shown:

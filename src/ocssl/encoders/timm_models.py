@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl._core.host_memory import check_memory
-from ocssl.encoders.encoder import ENCODERS, Preprocessing
+from ocssl.encoders.encoder import ENCODERS, Preprocessing, first_line
 from ocssl.encoders.weights import load_tensors
 from ocssl.errors import SettingError, install, unknown
 
@@ -27,8 +27,8 @@ def _timm() -> Any:
 
 
 def _broken(error: Exception) -> SettingError:
-    reason = str(error).strip().partition("\n")[0][:160].rstrip(".")
-    return SettingError(f"timm cannot be imported ({reason}): it needs a torchvision that fits the installed torch.")
+    wanted = "it needs a torchvision that fits the installed torch"
+    return SettingError(f"timm cannot be imported ({first_line(error)}): {wanted}.")
 
 
 @ENCODERS.add("timm")
@@ -47,22 +47,20 @@ class Timm(nn.Module):
         super().__init__()
         timm = _timm()
         _require(timm, place)
-        self._place = place
+        self._place, self.padding = place, 0
         given: dict[str, Any] = {"num_classes": 0, "drop_rate": drop}
         if drop_path:
             given["drop_path_rate"] = drop_path
         try:
             self.model = timm.create_model(place, pretrained=False, **given)
             if hasattr(self.model, "set_input_size"):
-                patch = _patch(self.model)
-                self.padding = -image_size % patch
+                self.padding = -image_size % _patch(self.model)
                 self.model.set_input_size(img_size=(image_size + self.padding,) * 2)
-            else:
-                self.padding = 0
         except (TypeError, ValueError, AssertionError, RuntimeError) as error:
             check_memory(error)
-            reason = str(error).strip().partition("\n")[0][:200].rstrip(".")
-            raise SettingError(f"encoder timm:{place} cannot be made for {image_size} px ({reason}).") from None
+            raise SettingError(
+                f"encoder timm:{place} cannot be made for {image_size} px ({first_line(error)})."
+            ) from None
         self.draws_random = drop > 0 or drop_path > 0
 
     @classmethod
@@ -82,9 +80,8 @@ class Timm(nn.Module):
         try:
             source = timm.create_model(self._place, pretrained=True, num_classes=0)
         except Exception as error:  # no network, no such file, no weights: a dozen kinds
-            reason = str(error).strip().partition("\n")[0][:160].rstrip(".")
             raise SettingError(
-                f"the weights of encoder timm:{self._place} cannot be had ({reason}): name a file with "
+                f"the weights of encoder timm:{self._place} cannot be had ({first_line(error)}): name a file with "
                 "encoder.weights, or set encoder.pretrained=false for random ones."
             ) from None
         self._take(source)

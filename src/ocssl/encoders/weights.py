@@ -125,5 +125,10 @@ def convert_weights(source: str | Path, target: str | Path) -> int:
     tensors = {str(k): v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
     if not tensors:
         raise SettingError(f"{source} holds no table of tensors.")
-    replace_file(Path(target), pack({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}))
+    replace_file(Path(target), packed(tensors))
     return len(tensors)
+
+
+def packed(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """Tensors as the bytes of a safetensors file."""
+    return pack({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}, metadata)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ocssl.errors import OcsslError
+from ocssl.errors import OcsslError, SettingError
 
 if TYPE_CHECKING:
     from ocssl.embed.ready_encoder import ImageEncoder
@@ -39,7 +39,6 @@ class Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any = None, y: Any = None) -> Encoder:
         """Load the encoder. Images and labels are not looked at."""
         from ocssl.embed.ready_encoder import ImageEncoder, load_encoder
-        from ocssl.errors import SettingError
 
         if self.source is None:
             raise SettingError("Encoder needs a source: a run folder, a saved learner, an export or a Learner.")

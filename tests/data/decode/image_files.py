@@ -52,11 +52,8 @@ class MemoryFiles:
     def stored(self) -> Rows:
         return np.arange(len(self))
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, times: bool = False) -> str:
         return hashlib.sha256(b"".join(c or b"" for c in self.contents)).hexdigest()
-
-    def stamp(self) -> str:
-        return self.fingerprint()
 
 
 def mixed_files(count: int, seed: int = 0) -> MemoryFiles:

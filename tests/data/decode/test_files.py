@@ -205,17 +205,17 @@ def test_a_subset_has_these_rows_in_this_order(tmp_path: Path) -> None:
         assert [part.read(row) for row in range(len(part))] == [b"3.png", b"0.png", b"3.png"]
         assert part.fingerprint() == FolderFiles(tmp_path, Packed([b"3.png", b"0.png", b"3.png"])).fingerprint()
         if not known:
-            files.stamp()
+            files.fingerprint(times=True)
 
 
-def test_the_fingerprint_is_of_names_and_sizes_and_the_stamp_also_of_times(tmp_path: Path) -> None:
+def test_the_fingerprint_is_of_names_and_sizes_and_if_wanted_of_times(tmp_path: Path) -> None:
     fill(tmp_path / "a", "1.png", "2.png")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     os.utime(tmp_path / "b" / "1.png", ns=(1, 1))
     first, copy = opened(tmp_path / "a"), opened(tmp_path / "b")
     assert first.fingerprint() == copy.fingerprint()
-    assert first.stamp() != copy.stamp()
-    assert first.stamp() == opened(tmp_path / "a").stamp() != first.fingerprint()
+    assert first.fingerprint(times=True) != copy.fingerprint(times=True)
+    assert first.fingerprint(times=True) == opened(tmp_path / "a").fingerprint(times=True) != first.fingerprint()
     (tmp_path / "b" / "1.png").write_bytes(b"longer than before")
     assert opened(tmp_path / "b").fingerprint() != first.fingerprint()
     (tmp_path / "a" / "1.png").rename(tmp_path / "a" / "0.png")
@@ -226,7 +226,7 @@ def test_files_go_to_another_process(tmp_path: Path) -> None:
     files = opened(fill(tmp_path, "a/1.png", "b/2.png"))
     other = pickle.loads(pickle.dumps(files))
     assert [other.read(row) for row in range(2)] == [b"a/1.png", b"b/2.png"]
-    assert other.stamp() == files.stamp()
+    assert other.fingerprint(times=True) == files.fingerprint(times=True)
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def written(folder: Path, count: int) -> Path:
     piece = noise(0, rows_at_once(64), 3 * 64 * 64, None).reshape(-1, 3, 64, 64)
 
     def decoded(_: Any, pieces: Any, *__: Any) -> Iterator[Any]:
-        return ((piece[: len(rows)], []) for rows in pieces)
+        return ((piece[: len(rows)], [], []) for rows in pieces)
 
     cache.decoded = decoded  # type: ignore[attr-defined, assignment]
     path = folder / f"{count}.pixels"

@@ -71,13 +71,7 @@ class _ColumnFiles:
     def stored(self) -> Rows:
         return np.arange(len(self)) if self.rows is None else self.rows
 
-    def fingerprint(self) -> str:
-        return self._digest(times=False)
-
-    def stamp(self) -> str:
-        return self._digest(times=True)
-
-    def _digest(self, times: bool) -> str:
+    def fingerprint(self, times: bool = False) -> str:
         facts: list[object] = [self.column]
         for path in self.paths:
             if path.is_file():

@@ -46,7 +46,7 @@ _WAY_OUT = "name another folder with --cache DIR, or keep none with --set data.d
 
 def cache_key(files: Files, size: int, fit: Fit) -> str:
     """A checksum of all that decides the content of a cache."""
-    facts = [files.stamp(), size, fit, decoder.VERSION, VERSION]
+    facts = [files.fingerprint(times=True), size, fit, decoder.VERSION, VERSION]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -88,7 +88,7 @@ def _write(file: IO[bytes], files: Files, size: int, fit: Fit, workers: int, rep
     file.write(_header({"version": VERSION, "key": key, "fit": fit, "rows": count, "size": size, "chunk": chunk}))
     report("decoding", 0, count)
     with closing(decoded(files, pieces, size, fit, workers)) as parts:
-        for images, bad in parts:
+        for images, bad, _ in parts:
             start = chunk * len(checksums)
             for place, why in bad:
                 fault = Fault(files.name(start + place), why)
@@ -155,16 +155,18 @@ class CachedImages:
             if not self._checked[chunk]:
                 self._check(chunk)
         images = np.empty((len(rows), 3, self.size, self.size), np.uint8)
-        each = 3 * self.size**2
         for image, row in zip(images, rows.tolist(), strict=True):
-            self._read(image.reshape(-1).data, HEADER + row * each)
+            self._read(image.reshape(-1).data, self._start(row))
         return images
+
+    def _start(self, row: int) -> int:
+        """Where a row begins in the file."""
+        return HEADER + row * 3 * self.size**2
 
     def _check(self, chunk: int) -> None:
         first = chunk * self._chunk
-        count = min(self._chunk, self._rows - first)
-        start, each = HEADER + first * 3 * self.size**2, 3 * self.size**2
-        if zlib.crc32(self._bytes(start, start + count * each)) != self._checksums[chunk]:
+        end = min(first + self._chunk, self._rows)
+        if zlib.crc32(self._bytes(self._start(first), self._start(end))) != self._checksums[chunk]:
             raise self._damaged("a checksum is wrong")
         self._checked[chunk] = True
 
@@ -196,7 +198,7 @@ class CachedImages:
     def _tables(self) -> tuple[npt.NDArray[np.uint32], dict[int, Fault]]:
         """Checksums and faults, once all lengths are known to make up the length of the file."""
         end = os.fstat(self._file).st_size - _FOOT.size
-        start = HEADER + self._rows * 3 * self.size**2
+        start = self._start(self._rows)
         middle = start + 4 * -(-self._rows // self._chunk)
         if middle > end:
             raise self._damaged("it is not whole")

@@ -10,6 +10,8 @@ import re
 import struct
 import warnings
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -61,16 +63,12 @@ class BadImage(Exception):
 
 def _known_formats() -> tuple[str, ...]:
     for module in _PLUGINS.values():
-        try:
+        with suppress(ImportError):
             importlib.import_module(f"PIL.{module}ImagePlugin")
-        except ImportError:
-            continue
-    try:
+    with suppress(ImportError):
         import pillow_heif  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         pillow_heif.register_heif_opener()
-    except ImportError:
-        pass
     return tuple(name for name in (*_PLUGINS, "HEIF") if name in Image.OPEN)
 
 
@@ -79,11 +77,25 @@ FORMATS = _known_formats()  # nothing else is tried: Pillow also has formats tha
 
 def decode(data: bytes, size: int, fit: Fit) -> Images:
     """The image in these bytes, uint8 [3, size, size]; a BadImage if there is none, half of one, or too much of it."""
+    with _bad_images(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return _decode(data, size, fit)
+
+
+def from_pil(image: Image.Image, size: int, fit: Fit) -> Images:
+    """An open image as if it had been decoded from a file; a lazily opened JPEG is read in full."""
+    with _bad_images():
+        turn = _UPRIGHT.get(_orientation(image))
+        rgb = _rgb(image)
+        return _planes(resize(rgb if turn is None else rgb.transpose(turn), size, fit))
+
+
+@contextmanager
+def _bad_images() -> Iterator[None]:
+    """Turn every error in the block into a BadImage, but for want of memory."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return _decode(data, size, fit)
+        yield
     except BadImage:
         raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
@@ -91,28 +103,10 @@ def decode(data: bytes, size: int, fit: Fit) -> Images:
     except UnidentifiedImageError:
         raise BadImage("it is no image of a known format") from None
     except Exception as error:  # Pillow raises whatever its parsers stumble over
-        _require_memory(error)
+        free = free_bytes()
+        if free is not None and free[0] < MOST_MEMORY:
+            check_memory(error)  # a good image must not count as bad for want of memory; a damaged one may ask for any
         raise BadImage(f"it cannot be decoded: {_one_line(error)}") from None
-
-
-def from_pil(image: Image.Image, size: int, fit: Fit) -> Images:
-    """An open image as if it had been decoded from a file; a lazily opened JPEG is read in full."""
-    try:
-        turn = _UPRIGHT.get(_orientation(image))
-        rgb = _rgb(image)
-        return _planes(resize(rgb if turn is None else rgb.transpose(turn), size, fit))
-    except BadImage:
-        raise
-    except Exception as error:  # Pillow raises whatever its parsers stumble over
-        _require_memory(error)
-        raise BadImage(f"it cannot be decoded: {_one_line(error)}") from None
-
-
-def _require_memory(error: Exception) -> None:
-    """Raise if memory is short: a good image must not count as bad for it. A damaged one may ask for anything."""
-    free = free_bytes()
-    if free is not None and free[0] < MOST_MEMORY:
-        check_memory(error)
 
 
 def resize(image: Image.Image, size: int, fit: Fit) -> Image.Image:

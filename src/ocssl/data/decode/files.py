@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,7 +44,7 @@ def silent(what: str, done: int, total: int) -> None:
     """A report that nobody reads."""
 
 
-class Files(Protocol):
+class Encoded(Protocol):
     """Encoded images, none of which has been opened yet."""
 
     def __len__(self) -> int: ...
@@ -57,6 +57,10 @@ class Files(Protocol):
         """The encoded image; an OSError if it is gone or cannot be read."""
         ...
 
+
+class Files(Encoded, Protocol):
+    """Encoded images of a source, to choose from."""
+
     def subset(self, rows: Rows) -> Files:
         """These rows only, in this order."""
         ...
@@ -65,12 +69,11 @@ class Files(Protocol):
         """Where each row is stored: reading in rising order of these is cheap."""
         ...
 
-    def fingerprint(self) -> str:
-        """The same for the same data in any place: from names and sizes."""
-        ...
+    def fingerprint(self, times: bool = False) -> str:
+        """The same for the same data in any place: from names and sizes.
 
-    def stamp(self) -> str:
-        """Like the fingerprint, but also changes when a file is rewritten: the key of a cache of decoded images."""
+        With `times` it also changes when a file is rewritten: the key of a cache of decoded images.
+        """
         ...
 
 
@@ -105,7 +108,7 @@ class FolderFiles:
         self.root = Path(root)
         self.names = names  # relative to root, with / between the parts
         self._top = os.path.realpath(os.fsencode(self.root))
-        self._stats: Rows | None = None  # [2, n] size and modification time, once asked for; -1: no such file
+        self._stats: Rows | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -124,13 +127,12 @@ class FolderFiles:
     def stored(self) -> Rows:
         return np.arange(len(self))
 
-    def fingerprint(self) -> str:
-        return self._digest(1)
+    def fingerprint(self, times: bool = False) -> str:
+        content = np.ascontiguousarray(self.stats()[: 1 + times], "<i8").tobytes()
+        return hashlib.sha256(self.names.digest() + content).hexdigest()
 
-    def stamp(self) -> str:
-        return self._digest(2)
-
-    def _digest(self, facts: int) -> str:
+    def stats(self) -> Rows:
+        """Size and modification time in ns of each file when first asked for, [2, n]; -1: no such file."""
         if self._stats is None:
             self._stats = np.full((2, len(self)), -1, dtype=np.int64)
             for row, name in enumerate(self.names):
@@ -139,8 +141,7 @@ class FolderFiles:
                 except (OSError, ValueError):
                     continue
                 self._stats[:, row] = found.st_size, found.st_mtime_ns
-        content = np.ascontiguousarray(self._stats[:facts], "<i8").tobytes()
-        return hashlib.sha256(self.names.digest() + content).hexdigest()
+        return self._stats
 
 
 class Paths(Sequence[str]):
@@ -191,33 +192,24 @@ def list_images(root: Path, report: Report = silent, under: Sequence[str] = ("",
     Left out: hidden files and folders, what is no regular file, and links to folders inside, whose images are found
     where they are. A link that leads out of the folder is an error: its images would be missed in silence otherwise.
     """
-    top = os.path.realpath(os.fsencode(root))
     names: list[bytes] = []
-    folders, done = [os.fsencode(f"{folder}/" if folder else "") for folder in under], 0
+    folders = [os.fsencode(f"{folder}/" if folder else "") for folder in under]
     for folder in folders:
         refuse_way_out(root, folder)
-    while done < len(folders):
-        folder = folders[done]
-        for entry in _entries(top, folder, root):
-            name = folder + entry.name
-            if entry.name.startswith(b"."):
-                continue
-            is_image = os.path.splitext(entry.name)[1].lower() in SUFFIXES
-            if entry.is_symlink():
-                inner = os.path.isdir(entry.path)
-                if is_image or inner:
-                    refuse_way_out(root, name)
-                # a dangling link is listed, and counts as a bad image when it is read
-                is_image = is_image and not inner and (os.path.isfile(entry.path) or not os.path.exists(entry.path))
-            elif entry.is_dir(follow_symlinks=False):
-                folders.append(name + b"/")
-                continue
-            elif not entry.is_file(follow_symlinks=False):
-                continue
-            if is_image:
-                names.append(name)
-        done += 1
-        report("listing images", done, len(folders))
+    for name, entry in _walk(root, folders, report):
+        if entry.name.startswith(b"."):
+            continue
+        is_image = os.path.splitext(entry.name)[1].lower() in SUFFIXES
+        if entry.is_symlink():
+            inner = os.path.isdir(entry.path)
+            if is_image or inner:
+                refuse_way_out(root, name)
+            # a dangling link is listed, and counts as a bad image when it is read
+            is_image = is_image and not inner and (os.path.isfile(entry.path) or not os.path.exists(entry.path))
+        elif not entry.is_file(follow_symlinks=False):
+            continue
+        if is_image:
+            names.append(name)
     return Packed(sorted(names))
 
 
@@ -229,29 +221,37 @@ def survey_folder(root: Path, report: Report = silent) -> tuple[Packed, list[tup
     top = os.path.realpath(os.fsencode(root))
     names: list[bytes] = []
     left: list[tuple[bytes, str]] = []
-    folders, done = [b""], 0
-    while done < len(folders):
-        folder = folders[done]
+    for name, entry in _walk(root, [b""], report, left):
+        why = _why_left_out(top, entry)
+        if why is None:
+            names.append(name)
+        else:
+            left.append((name, why))
+    return Packed(sorted(names)), sorted(left)
+
+
+def _walk(
+    root: Path, folders: list[bytes], report: Report, closed: list[tuple[bytes, str]] | None = None
+) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
+    """All in these folders of `root` but the folders, each of which is added to them and walked in its turn.
+
+    A folder inside that cannot be listed is an error, or goes to `closed` if that is given.
+    """
+    top = os.path.realpath(os.fsencode(root))
+    for done, folder in enumerate(folders, 1):
         try:
             entries = _entries(top, folder, root)
         except DataError:
-            if not folder:
+            if closed is None or not folder:
                 raise
-            left.append((folder, "folder that cannot be listed"))
+            closed.append((folder, "folder that cannot be listed"))
             entries = []
         for entry in entries:
-            name = folder + entry.name
             if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(b"."):
-                folders.append(name + b"/")
-                continue
-            why = _why_left_out(top, entry)
-            if why is None:
-                names.append(name)
+                folders.append(folder + entry.name + b"/")
             else:
-                left.append((name, why))
-        done += 1
+                yield folder + entry.name, entry
         report("listing images", done, len(folders))
-    return Packed(sorted(names)), sorted(left)
 
 
 def _why_left_out(top: bytes, entry: os.DirEntry[bytes]) -> str | None:

@@ -72,13 +72,21 @@ def cache_folder() -> Path:
     return Path(own) if own else (Path(shared) if shared else Path("~/.cache").expanduser()) / "ocssl"
 
 
+class Array(Protocol):
+    """Images uint8 [n, 3, S, S] by row number: a tensor, or what computes them."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Tensor, /) -> Tensor: ...
+
+
 class ArrayImages:
-    """Images that are in memory already."""
+    """Images that can always be used."""
 
     faults: Mapping[int, Fault] = {}
 
-    def __init__(self, images: Tensor) -> None:
-        self.images = images  # uint8 [n, 3, S, S]
+    def __init__(self, images: Array) -> None:
+        self.images = images
 
     def __len__(self) -> int:
         return len(self.images)
@@ -127,7 +135,7 @@ class LiveImages:
         images = torch.empty(len(rows), 3, self.size, self.size, dtype=torch.uint8)
         usable = torch.ones(len(rows), dtype=torch.bool)
         done = 0
-        for piece, faults in pieces:
+        for piece, faults, _ in pieces:
             images.numpy()[done : done + len(piece)] = piece
             for place, reason in faults:
                 usable[done + place] = False

@@ -106,13 +106,7 @@ class ShardFiles:
         places[order] = np.arange(len(order))
         return places
 
-    def fingerprint(self) -> str:
-        return self._digest(times=False)
-
-    def stamp(self) -> str:
-        return self._digest(times=True)
-
-    def _digest(self, times: bool) -> str:
+    def fingerprint(self, times: bool = False) -> str:
         facts = []
         for path in self.paths:
             try:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
@@ -23,11 +23,11 @@ from multiprocessing.connection import Connection, wait
 import numpy as np
 
 from ocssl.data.decode.decoder import BadImage, Fit, Images, decode
-from ocssl.data.decode.files import Files, Rows
+from ocssl.data.decode.files import Encoded, Rows
 from ocssl.errors import DataError
 
-Decoded = tuple[Images, list[tuple[int, str]]]  # [n, 3, S, S], zeros where unusable; places of these, and why
-Hashed = tuple[Images, list[tuple[int, str]], list[str]]  # also the sha256 of each file, "" where it cannot be read
+# [n, 3, S, S], zeros where unusable; places of these, and why; the sha256 of each file, if wanted and readable, or ""
+Decoded = tuple[Images, list[tuple[int, str]], list[str]]
 
 PIECE = 2**20  # bytes of decoded images that are asked for at a time, or one image
 AHEAD = 64 * 2**20  # bytes of decoded images that may wait for their turn
@@ -83,12 +83,7 @@ def by_reason(faults: Iterable[Fault]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def decode_rows(files: Files, rows: Rows, size: int, fit: Fit) -> Decoded:
-    """The images of these rows, in this process."""
-    return _read_rows(files, rows, size, fit, hashing=False)[:2]
-
-
-def _read_rows(files: Files, rows: Rows, size: int, fit: Fit, hashing: bool) -> Hashed:
+def _read_rows(files: Encoded, rows: Rows, size: int, fit: Fit, hashing: bool) -> Decoded:
     images = np.zeros((len(rows), 3, size, size), np.uint8)
     faults, digests = [], [""] * len(rows)
     for place, row in enumerate(rows.tolist()):
@@ -104,24 +99,14 @@ def _read_rows(files: Files, rows: Rows, size: int, fit: Fit, hashing: bool) -> 
     return images, faults, digests
 
 
-def decoded(files: Files, pieces: Iterable[Rows], size: int, fit: Fit, workers: int) -> Generator[Decoded]:
+def decoded(
+    files: Encoded, pieces: Iterable[Rows], size: int, fit: Fit, workers: int, hashing: bool = False
+) -> Generator[Decoded]:
     """Each piece decoded, in order; with workers, pieces are taken from their source ahead of time, a bounded number.
 
-    Without workers, and where there is only one piece, this process does it.
+    Without workers, and where there is only one piece, this process does it. `hashing`: with the checksum of every
+    file, made of the same bytes as its image.
     """
-    with closing(_answers(files, pieces, size, fit, workers, hashing=False)) as answers:
-        for images, faults, _ in answers:
-            yield images, faults
-
-
-def decoded_with_digests(files: Files, pieces: Iterable[Rows], size: int, fit: Fit, workers: int) -> Generator[Hashed]:
-    """Like `decoded`, with the checksum of every file, made of the same bytes as its image."""
-    return _answers(files, pieces, size, fit, workers, hashing=True)
-
-
-def _answers(
-    files: Files, pieces: Iterable[Rows], size: int, fit: Fit, workers: int, hashing: bool
-) -> Generator[Hashed]:
     source = iter(pieces)
     room = AHEAD // (3 * size * size * rows_at_once(size))
     first = list(islice(source, min(_IN_FLIGHT * workers, room)))
@@ -143,7 +128,7 @@ def _answers(
 @dataclass(eq=False)
 class _Question:
     rows: Rows
-    answer: Hashed | Exception | None = None
+    answer: Decoded | Exception | None = None
 
 
 class _Worker:
@@ -173,7 +158,7 @@ class _Worker:
 
 
 class _Team:
-    def __init__(self, task: tuple[Files, int, Fit, bool], count: int) -> None:
+    def __init__(self, task: tuple[Encoded, int, Fit, bool], count: int) -> None:
         self.size = task[1]
         self.workers: list[_Worker] = []
         try:
@@ -193,7 +178,7 @@ class _Team:
             idlest.send(question)
         return question
 
-    def answer(self, question: _Question) -> Hashed:
+    def answer(self, question: _Question) -> Decoded:
         self._listen(0)  # to all that have an answer: each continues only when its answer is read
         while question.answer is None:
             self._listen(None)

@@ -13,7 +13,7 @@ from ocssl.data.sources.source import BENCHMARKS, Collection, Counts, SourceImag
 from ocssl.errors import DataError, printable
 from ocssl.settings import StreamSettings
 
-BUCKETS = 11
+BUCKETS = [str(bucket) for bucket in range(11)]
 TRAINS = ("train_image_only", "train")  # the two archives differ in what they have besides
 IMAGES = "labeled_images"
 
@@ -27,7 +27,7 @@ class Clear100:
     """
 
     def counts(self) -> Counts:
-        return Counts(100, 10_000 * BUCKETS, 5_000 * BUCKETS, [10_000] * BUCKETS)
+        return Counts(100, 10_000 * len(BUCKETS), 5_000 * len(BUCKETS), [10_000] * len(BUCKETS))
 
     def find(self, where: Path | None, settings: StreamSettings, report: Report) -> SourceImages:
         root = require_path(where, "clear100")
@@ -43,12 +43,11 @@ class Clear100:
         named = root / "test" / "class_names.txt"
         if named.is_file() and read_lines(named, DataError) != classes:
             raise DataError(f"{named} lists other classes than that of {train}.")
-        buckets = [str(bucket) for bucket in range(BUCKETS)]
         return SourceImages(
             _collection(root, train, classes, report),
             _collection(root, "test", classes, report),
             [printable(name) for name in classes],
-            {"domain": buckets},
+            {"domain": BUCKETS},
         )
 
 
@@ -56,10 +55,9 @@ def _collection(root: Path, split: str, classes: Sequence[str], report: Report) 
     place = root / split / IMAGES
     if not place.is_dir():
         raise DataError(f"there is no folder {place}, which holds the images of CLEAR100.")
-    folders = [str(bucket) for bucket in range(BUCKETS)]
-    missing = [folder for folder in folders if not (place / folder).is_dir()]
-    refuse_missing(missing, BUCKETS, f"folders 0 to {BUCKETS - 1}", place)
-    names = list_images(root, report, [f"{split}/{IMAGES}/{folder}" for folder in folders])
+    missing = [bucket for bucket in BUCKETS if not (place / bucket).is_dir()]
+    refuse_missing(missing, len(BUCKETS), f"folders {BUCKETS[0]} to {BUCKETS[-1]}", place)
+    names = list_images(root, report, [f"{split}/{IMAGES}/{bucket}" for bucket in BUCKETS])
     number_of = {name.encode(): number for number, name in enumerate(classes)}
     labels, buckets = (np.empty(len(names), dtype=np.int64) for _ in range(2))
     for row, name in enumerate(names):
@@ -67,6 +65,6 @@ def _collection(root: Path, split: str, classes: Sequence[str], report: Report) 
         if not inner or folder not in number_of:
             raise DataError(f"{os.fsdecode(name)} in {root} is in no class folder of class_names.txt.")
         labels[row], buckets[row] = number_of[folder], int(bucket)
-    empty = [folders[bucket] for bucket in np.setdiff1d(np.arange(BUCKETS), buckets)]
-    refuse_missing(empty, BUCKETS, "folders with images", place)
+    empty = [BUCKETS[bucket] for bucket in np.setdiff1d(np.arange(len(BUCKETS)), buckets)]
+    refuse_missing(empty, len(BUCKETS), "folders with images", place)
     return Collection(FolderFiles(root, names), labels, {"domain": buckets})

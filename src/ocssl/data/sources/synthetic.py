@@ -1,6 +1,5 @@
 """The embedded benchmark: drawn from a seed when it is needed, nothing to download."""
 
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from ocssl.data.decode.files import Report
 from ocssl.data.decode.image_set import ArrayImages, ImageSet
-from ocssl.data.decode.workers import Fault
 from ocssl.data.sources.shapes import CLASSES, class_names, render
 from ocssl.data.sources.source import BENCHMARKS, Collection, Counts, Drawing, SourceImages
 from ocssl.settings import Size, StreamSettings
@@ -32,7 +30,7 @@ class Shapes(Drawing):
     def draw(self, rows: Tensor, size: int) -> ImageSet:
         drawn = DrawnImages(self.labels[rows], self.keys[rows], size, self.seed)
         few = len(rows) * 3 * size**2 <= AT_ONCE
-        return ArrayImages(drawn[torch.arange(len(rows))]) if few else drawn
+        return ArrayImages(drawn[torch.arange(len(rows))] if few else drawn)
 
     def fingerprint(self) -> str:
         return f"shapes {self.seed} {len(self)} {int(self.keys.sum())}"
@@ -40,8 +38,6 @@ class Shapes(Drawing):
 
 class DrawnImages:
     """Images that are drawn whenever they are asked for: any number of them costs no memory."""
-
-    faults: Mapping[int, Fault] = {}
 
     def __init__(self, labels: Tensor, keys: Tensor, size: int, seed: int) -> None:
         self._labels, self._keys, self._size, self._seed = labels, keys, size, seed
@@ -51,10 +47,6 @@ class DrawnImages:
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         return render(self._labels[rows], self._keys[rows], self._size, self._seed)
-
-    def walk(self, cuts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        for rows in cuts:
-            yield self[rows], torch.ones(len(rows), dtype=torch.bool)
 
 
 @BENCHMARKS.add("synthetic")

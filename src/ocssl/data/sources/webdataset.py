@@ -100,14 +100,11 @@ def expanded(pattern: Path) -> list[Path]:
     end, count = 0, 1
     for match in _BRACES.finditer(text):
         low, high, words = match.groups()
-        if words is None and int(high) - int(low) >= MOST_SHARDS:
-            raise DataError(f"{printable(text)} is more than {MOST_SHARDS:,} shards.")
-        width = len(low or "")
-        choices = words.split(",") if words is not None else [f"{n:0{width}d}" for n in range(int(low), int(high) + 1)]
+        choices = words.split(",") if words is not None else range(int(low), int(high) + 1)
         count *= len(choices)
-        if count > MOST_SHARDS:
+        if max(count, len(choices)) > MOST_SHARDS:
             raise DataError(f"{printable(text)} is more than {MOST_SHARDS:,} shards.")
-        pieces += [[text[end : match.start()]], choices]
+        pieces += [[text[end : match.start()]], [str(choice).rjust(len(low or ""), "0") for choice in choices]]
         end = match.end()
     names = ["".join(parts) for parts in itertools.product(*pieces, [text[end:]])]
     found: list[Path] = []
