@@ -160,8 +160,6 @@ class AdamW(Optimizer):
 
 def _zeros(parameter: Tensor) -> Tensor:
     """Like a parameter; on the meta device `zeros_like` imports a compiler, which takes seconds."""
-    return (
-        torch.empty_strided(parameter.shape, parameter.stride(), device="meta")
-        if parameter.is_meta
-        else (torch.zeros_like(parameter))
-    )
+    if parameter.is_meta:
+        return torch.empty_strided(parameter.shape, parameter.stride(), device="meta")
+    return torch.zeros_like(parameter)

@@ -1,5 +1,6 @@
 """Whether a checkpoint can be that of a learner: types, shapes, sizes and values, before anything is built of it."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,8 +50,8 @@ def check_state(shapes: Shapes, facts: Mapping[str, Any], encoder: nn.Module | N
             if row is None or shape[1:] != row or shape[0] > capacity:
                 limit = f"at most {capacity} rows of {list(row or ())}"
                 raise CheckpointError(f"{name} is {list(shape)}, and its settings ask for {limit}.")
-    others = sum(_count(s) for name, s in shapes.items() if not name.startswith((NETWORK, COLUMN, "tile.")))
-    if others > KEPT * sum(map(_count, wanted.values())) + SPARE:
+    others = sum(math.prod(s) for name, s in shapes.items() if not name.startswith((NETWORK, COLUMN, "tile.")))
+    if others > KEPT * sum(map(math.prod, wanted.values())) + SPARE:
         raise CheckpointError("it holds more numbers than a learner of its settings has.")
 
 
@@ -78,20 +79,12 @@ def _expected(
     settings: LearnerSettings, image_size: int, encoder: nn.Module | None
 ) -> tuple[Shapes, dict[str, tuple[int, ...]], int]:
     """Shapes of the network's tensors, of a row of the memory's columns, and the number of rows."""
-    with torch.device("meta"):
+    with torch.device("meta") as device:
         objective = build_objective(settings, image_size, encoder, generator_for(0, "weights"))
         terms = build_terms(settings, objective, 0)
         measure = MeasureSamples(settings.memory, objective.dimension, objective.projection)
-        device = torch.device("meta")
         memory = build_memory(settings, image_size, objective, terms, 0, device)
     network = nn.ModuleDict({"objective": objective, "terms": nn.ModuleDict(terms), "measure": measure})
     shapes = {f"{NETWORK}{name}": tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     columns = {name: tuple(memory.store[name].shape[1:]) for name in memory.store}
     return shapes, columns, settings.memory.capacity
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for length in shape:
-        count *= length
-    return count
