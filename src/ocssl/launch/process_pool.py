@@ -12,6 +12,7 @@ from typing import Any
 
 from ocssl.errors import OcsslError
 from ocssl.launch.run_process import VISIBLE, Worker
+from ocssl.launch.sweep import results
 from ocssl.runs.folder import IN_USE, finished, run_lock
 from ocssl.runs.progress import Bars
 from ocssl.runs.stop import Stop
@@ -99,7 +100,7 @@ class RunQueue:
         if failure is not None:
             self.failures[name] = failure
             self.bars.warn(f"{name} failed: {failure}")
-        elif stopping and not _is_finished(self.folders[name]):
+        elif stopping and not results({name: self.folders[name]}):
             return
         self._done += 1
         self._overall()
@@ -118,14 +119,6 @@ def _in_use(folder: Path) -> bool:
             return False
     except (OSError, OcsslError) as error:
         return str(error).startswith(IN_USE)  # any other error comes from its worker
-
-
-def _is_finished(folder: Path) -> bool:
-    """Whether a run is finished; one whose record is damaged is not."""
-    try:
-        return finished(folder) is not None
-    except OcsslError:
-        return False
 
 
 def run_all(

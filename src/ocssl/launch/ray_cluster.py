@@ -111,12 +111,7 @@ class _Driver:
     """Gives runs to the nodes, and takes what they send."""
 
     def __init__(
-        self,
-        queue: RunQueue,
-        threads: int,
-        device: str,
-        options: Sequence[str] = (),
-        received: Received | None = None,
+        self, queue: RunQueue, threads: int, device: str, options: Sequence[str], received: Received | None
     ) -> None:
         self.ray, self.queue, self.threads, self.device = _ray(), queue, threads, device
         self.options, self.received = ["--device", device, *options], received

@@ -271,9 +271,8 @@ class _Session:
         self.progress.evaluated(facts)
         if self.settings.checkpoint.snapshots:
             write_snapshot(self.folder, self.learner, position.minibatches)
-            thin_out(
-                self.folder, [e["position"] for e in position.evaluations], self.settings.checkpoint.most_snapshots
-            )
+            evaluated = [e["position"] for e in position.evaluations]
+            thin_out(self.folder, evaluated, self.settings.checkpoint.most_snapshots)
 
     def _seconds(self) -> float:
         return self.position.seconds + time.perf_counter() - self.started
