@@ -47,9 +47,13 @@ class Optimizer:
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
+        groups: dict[float, list[str]] = {}  # names of parameters that have a gradient, by the factor on their rate
+        for name, parameter in self.parameters.items():
+            if parameter.grad is not None:
+                groups.setdefault(self.factors.get(name, 1.0), []).append(name)
         rate = self.lr
         try:
-            for factor, names in self._groups():
+            for factor, names in groups.items():
                 self.lr = rate * factor
                 self.step_group(names)
         finally:
@@ -62,14 +66,6 @@ class Optimizer:
             moved, changed = self.update(weight, gradient, state)
             for old, new in [(weight, moved), *((state[name], new) for name, new in changed.items())]:
                 old.copy_(torch.where(refused, old, new))
-
-    def _groups(self) -> list[tuple[float, list[str]]]:
-        """Names of parameters that have a gradient, by the factor on their rate."""
-        groups: dict[float, list[str]] = {}
-        for name, parameter in self.parameters.items():
-            if parameter.grad is not None:
-                groups.setdefault(self.factors.get(name, 1.0), []).append(name)
-        return list(groups.items())
 
     def _columns(self, names: list[str]) -> tuple[list[Tensor], list[Tensor], list[dict[str, Tensor]]]:
         """Parameters, their gradients and their states."""

@@ -39,7 +39,9 @@ def check_encoder(part: Any, image_size: int = 32) -> None:
         torch.allclose(features, rows, atol=1e-4, rtol=1e-3), "features of an image depend on its batch in eval mode"
     )
     require(torch.equal(images, kept), "the encoder changes its input")
-    require(_same(state, encoder.state_dict()), "a pass in eval mode changes the encoder")
+    after = encoder.state_dict()
+    same = state.keys() == after.keys() and all(torch.equal(state[name], after[name]) for name in state)
+    require(same, "a pass in eval mode changes the encoder")
     _check_training(encoder.train(), images)
     _check_copies(encoder, made(), images)
 
@@ -65,7 +67,3 @@ def _check_copies(encoder: nn.Module, other: nn.Module, images: Tensor) -> None:
             features = encoder(images)
             require(torch.equal(features, copy(images)), "a copy gives other features")
             require(torch.equal(features, other(images)), "state_dict does not hold the whole state")
-
-
-def _same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)

@@ -11,7 +11,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -147,13 +147,11 @@ class FolderWatcher:
 
     def _new_checkpoint(self) -> dict[str, bytes]:
         """The newest checkpoint, if it was not sent; its manifest stands for its tensors, which are large."""
-        try:
+        with suppress(FileNotFoundError):  # removed in the meantime: there is a newer one
             newest = max(complete_checkpoints(self.folder), default=None)
-            if newest is None or not self._unsent(_folder_files(self.folder, [newest / checkpoint.MANIFEST])):
-                return {}
-            return _folder_files(self.folder, newest.iterdir())
-        except FileNotFoundError:  # removed in the meantime: there is a newer one
-            return {}
+            if newest and self._unsent(_folder_files(self.folder, [newest / checkpoint.MANIFEST])):
+                return _folder_files(self.folder, newest.iterdir())
+        return {}
 
     def _unsent(self, files: Files) -> dict[str, bytes]:
         return {path: content for path, content in files.items() if self._sent.get(path) != _digest(content)}
