@@ -16,7 +16,7 @@ from ocssl.errors import OcsslError
 from ocssl.evaluate import Task, linear_probe
 
 
-def small(seed: int = 0, classes: int = 3, sizes: tuple[int, ...] = (780, 60, 90)) -> Task:
+def small(seed: int = 0, classes: int = 3, sizes: probes.Sizes = (780, 60, 90)) -> Task:
     """Several batches, as the first step of Adam alone, which only knows signs, leaves classes tied."""
     return probes.overlapping(classes, sizes, noise=1.0, seed=seed, width=8)
 

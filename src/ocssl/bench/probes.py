@@ -19,8 +19,10 @@ from ocssl.evaluate.evaluation import encode_benchmark, probe
 from ocssl.learner import Learner
 from ocssl.settings import DataSettings, StreamSettings
 
+Sizes = tuple[int, int, int]  # training, validation and test samples
 Pair = tuple[Tensor, Tensor]  # features and labels
-JOINT, TASK = (45_000, 5_000, 10_000), (2_250, 250, 500)  # training, validation and test samples
+JOINT: Sizes = (45_000, 5_000, 10_000)
+TASK: Sizes = (2_250, 250, 500)
 WIDTH, CLASSES, TASKS, TASK_CLASSES = 512, 100, 20, 5
 JOINT_SECONDS, TASKS_SECONDS = 60, 30  # at most
 PROBES = ("linear", "ridge", "knn")
@@ -29,7 +31,7 @@ ALIKE = 0.98  # part of the answers that two ways of the same arithmetic must sh
 
 
 def probes_rows(effort: Effort) -> Iterator[Row]:
-    sizes, each = ([n // (5 if effort.quick else 1) for n in whole] for whole in (JOINT, TASK))
+    sizes, each = (fifth(JOINT), fifth(TASK)) if effort.quick else (JOINT, TASK)
     joint = overlapping(CLASSES, sizes, noise=3.0, seed=0)
     tasks = [overlapping(TASK_CLASSES, each, noise=6.0, seed=seed) for seed in range(TASKS)]
     yield from to_the_end(joint, tasks, effort.rounds(3, 2), bars=not effort.quick)
@@ -40,7 +42,11 @@ def probes_rows(effort: Effort) -> Iterator[Row]:
     yield from shared(learner, benchmark, effort.rounds(5, 3))
 
 
-def overlapping(classes: int, sizes: Sequence[int], noise: float, seed: int, width: int = WIDTH) -> Task:
+def fifth(sizes: Sizes) -> Sizes:
+    return sizes[0] // 5, sizes[1] // 5, sizes[2] // 5
+
+
+def overlapping(classes: int, sizes: Sizes, noise: float, seed: int, width: int = WIDTH) -> Task:
     """Classes of equal size: a centre each, 32 directions of variation that all share, noise, and a ReLU."""
     generator = torch.Generator().manual_seed(seed)
     centres, common = torch.randn(classes, width, generator=generator), torch.randn(32, width, generator=generator)
