@@ -10,6 +10,7 @@ import torch
 from ocssl import recipes
 from ocssl.bench import steps
 from ocssl.bench.steps import ROWS, minibatch, ready
+from ocssl.bench.timing import Bar
 from ocssl.runs.profiler import AROUND, PHASES, PhaseClock
 
 pytestmark = pytest.mark.slow
@@ -82,8 +83,8 @@ def test_a_phase_that_fails_is_ended() -> None:
 
 
 def test_step_rows_have_figures_and_their_bars(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(steps.WHOLE, (2, 8), 1.25)
-    monkeypatch.setitem(steps.SOLAR, (2, 8), 1.03)
+    monkeypatch.setitem(steps.WHOLE, (2, 8), Bar(1.25))
+    monkeypatch.setitem(steps.SOLAR, (2, 8), Bar(1.03))
     told = [*steps.steps(2, 8, rounds=2), *steps.phases(2, 8, rounds=2), *steps.layout(2, 8, rounds=2)]
     assert all(math.isfinite(row.value.middle) and row.value.middle > 0 for row in told)
     assert len({row.key for row in told}) == len(told)

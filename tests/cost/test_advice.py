@@ -23,4 +23,4 @@ def test_the_largest_part_comes_first(given: dict[str, Any], first: str) -> None
 
 
 def test_what_cannot_be_counted_is_the_usual() -> None:
-    assert lower(None) == f"lower {', then '.join(USUAL[:3])}."
+    assert lower(None) == f"lower {', then '.join(USUAL)}."

@@ -236,7 +236,7 @@ def test_gpus_are_dealt_out_in_turn_one_a_worker(tmp_path: Path, monkeypatch: py
 
         def __init__(self, folder: Path, threads: int, cores: Any, options: Any, gpu: str | None) -> None:
             given.append((gpu, tuple(options)))
-            self.events = EventReader(folder / EVENTS)
+            self.events, self.cores, self.gpu = EventReader(folder / EVENTS), cores, gpu
 
         def failure(self, asked: bool) -> str:
             return "it is none"

@@ -125,7 +125,7 @@ def test_a_run_that_is_lost_again_and_again_is_given_up_and_one_that_comes_furth
 
     monkeypatch.setattr(ray_cluster._Driver, "_make_stop_flag", lambda self: None)
     folders = {name: make(tmp_path / name, "solar") for name in ("run", "other")}
-    driver = ray_cluster._Driver(RunQueue(folders, quiet()), 1, "cpu")
+    driver = ray_cluster._Driver(RunQueue(folders, quiet()), 1, "cpu", (), None)
     assert driver.queue.take() == "run"
     task = ray_cluster._Task("run", 2, ExitStack(), EventReader(folders["run"] / EVENTS))
     further = Update(files={f"{CHECKPOINTS}/00000002/checkpoint.json": b"{}"})

@@ -2,8 +2,6 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-UNKNOWN = "0+unknown"  # the source was put on the path without being installed
-
 
 def installed(package: str = "ocssl") -> str:
     """The version that pip shows.
@@ -14,7 +12,7 @@ def installed(package: str = "ocssl") -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return UNKNOWN
+        return "0+unknown"  # the source was put on the path without being installed
 
 
 __version__ = installed()

@@ -4,7 +4,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from typing import IO
@@ -80,12 +80,10 @@ def is_part(path: Path, of: Path) -> bool:
 def remove_parts(folder: Path, name: str = "*") -> None:
     """Remove unfinished versions of files of a folder, unless the process that writes one is still there."""
     for part in folder.glob(f".{escape(name) if name != '*' else name}.*.part"):
-        try:
+        with suppress(OSError):  # its writer holds the lock or has just moved it
             if stat.S_ISREG(part.lstat().st_mode):
                 with locked(part):
                     part.unlink()
-        except OSError:  # its writer holds the lock or has just moved it
-            continue
 
 
 def remove_folder(path: Path) -> None:

@@ -29,20 +29,18 @@ def open_file(path: Path | bytes, most: int | None = None, links: bool = True) -
         handle = os.open(path, _FLAGS | (0 if links else os.O_NOFOLLOW))
     except ValueError as error:  # a NUL in the name
         raise OSError(errno.EINVAL, str(error)) from None
-    file = open(handle, "rb")  # noqa: SIM115 - the caller closes it
-    try:
-        _require_regular(os.fstat(handle), most)
-    except OSError:
-        file.close()
-        raise
-    return file
+    return open(_checked(handle, most), "rb")
 
 
 def regular(path: str, flags: int) -> int:
     """An `opener` for the built-in `open`: a file to write or lock that is made if need be, and never waited for."""
-    handle = os.open(path, flags | _NO_WAIT, 0o666)
+    return _checked(os.open(path, flags | _NO_WAIT, 0o666))
+
+
+def _checked(handle: int, most: int | None = None) -> int:
+    """The handle of a regular file; that of anything else is closed."""
     try:
-        _require_regular(os.fstat(handle), None)
+        _require_regular(os.fstat(handle), most)
     except OSError:
         os.close(handle)
         raise

@@ -84,11 +84,7 @@ def rate_factors(network: nn.Module, names: Iterable[str], settings: LearnerSett
         known = stages(module)
         if chosen.layer_decay < 1 and max(known.values(), default=0) == 0:
             raise SettingError(f"optimizer.layer_decay is {chosen.layer_decay:g}: this encoder has no numbered stages.")
-        heads = max((stage for name, stage in known.items() if _numbered(name)), default=0) + 1
+        heads = max((stage for name, stage in known.items() if STAGE.search(name)), default=0) + 1
         for name, stage in known.items():
             found[f"{prefix}.{name}"] = chosen.encoder_lr * chosen.layer_decay ** (heads - stage)
     return {name: found[name] for name in names if found.get(name, 1.0) != 1.0}
-
-
-def _numbered(name: str) -> bool:
-    return STAGE.search(name) is not None

@@ -47,9 +47,13 @@ class Optimizer:
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
+        groups: dict[float, list[str]] = {}  # names of parameters that have a gradient, by the factor on their rate
+        for name, parameter in self.parameters.items():
+            if parameter.grad is not None:
+                groups.setdefault(self.factors.get(name, 1.0), []).append(name)
         rate = self.lr
         try:
-            for factor, names in self._groups():
+            for factor, names in groups.items():
                 self.lr = rate * factor
                 self.step_group(names)
         finally:
@@ -62,14 +66,6 @@ class Optimizer:
             moved, changed = self.update(weight, gradient, state)
             for old, new in [(weight, moved), *((state[name], new) for name, new in changed.items())]:
                 old.copy_(torch.where(refused, old, new))
-
-    def _groups(self) -> list[tuple[float, list[str]]]:
-        """Names of parameters that have a gradient, by the factor on their rate."""
-        groups: dict[float, list[str]] = {}
-        for name, parameter in self.parameters.items():
-            if parameter.grad is not None:
-                groups.setdefault(self.factors.get(name, 1.0), []).append(name)
-        return list(groups.items())
 
     def _columns(self, names: list[str]) -> tuple[list[Tensor], list[Tensor], list[dict[str, Tensor]]]:
         """Parameters, their gradients and their states."""
@@ -160,8 +156,6 @@ class AdamW(Optimizer):
 
 def _zeros(parameter: Tensor) -> Tensor:
     """Like a parameter; on the meta device `zeros_like` imports a compiler, which takes seconds."""
-    return (
-        torch.empty_strided(parameter.shape, parameter.stride(), device="meta")
-        if parameter.is_meta
-        else (torch.zeros_like(parameter))
-    )
+    if parameter.is_meta:
+        return torch.empty_strided(parameter.shape, parameter.stride(), device="meta")
+    return torch.zeros_like(parameter)

@@ -1,5 +1,6 @@
 """Whether a checkpoint can be that of a learner: types, shapes, sizes and values, before anything is built of it."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,7 +32,7 @@ def check_state(shapes: Shapes, facts: Mapping[str, Any], encoder: nn.Module | N
         return  # it cannot be loaded
     try:
         settings = validate(LearnerSettings, facts["settings"])
-        wanted, columns, capacity = _expected(settings, facts["image_size"], encoder)
+        wanted, columns = _expected(settings, facts["image_size"], encoder)
     except SettingError as error:
         raise CheckpointError(f"its settings cannot be used: {error}") from None
     except (NotImplementedError, RuntimeError) as error:  # a part of the user's own, which needs numbers to be built
@@ -45,12 +46,12 @@ def check_state(shapes: Shapes, facts: Mapping[str, Any], encoder: nn.Module | N
             raise CheckpointError(f"{name} is {list(shapes[name])}, and its settings ask for {list(shape)}.")
     for name, shape in shapes.items():
         if name.startswith(COLUMN):
-            row = columns.get(name.removeprefix(COLUMN))
+            row, capacity = columns.get(name.removeprefix(COLUMN)), settings.memory.capacity
             if row is None or shape[1:] != row or shape[0] > capacity:
                 limit = f"at most {capacity} rows of {list(row or ())}"
                 raise CheckpointError(f"{name} is {list(shape)}, and its settings ask for {limit}.")
-    others = sum(_count(s) for name, s in shapes.items() if not name.startswith((NETWORK, COLUMN, "tile.")))
-    if others > KEPT * sum(map(_count, wanted.values())) + SPARE:
+    others = sum(math.prod(s) for name, s in shapes.items() if not name.startswith((NETWORK, COLUMN, "tile.")))
+    if others > KEPT * sum(map(math.prod, wanted.values())) + SPARE:
         raise CheckpointError("it holds more numbers than a learner of its settings has.")
 
 
@@ -74,24 +75,14 @@ def check_values(tensors: Mapping[str, Tensor]) -> None:
             raise CheckpointError(f"{name} is a variance, and negative.")
 
 
-def _expected(
-    settings: LearnerSettings, image_size: int, encoder: nn.Module | None
-) -> tuple[Shapes, dict[str, tuple[int, ...]], int]:
-    """Shapes of the network's tensors, of a row of the memory's columns, and the number of rows."""
-    with torch.device("meta"):
+def _expected(settings: LearnerSettings, image_size: int, encoder: nn.Module | None) -> tuple[Shapes, Shapes]:
+    """Shapes of the network's tensors, and of a row of each of the memory's columns."""
+    with torch.device("meta") as device:
         objective = build_objective(settings, image_size, encoder, generator_for(0, "weights"))
         terms = build_terms(settings, objective, 0)
         measure = MeasureSamples(settings.memory, objective.dimension, objective.projection)
-        device = torch.device("meta")
         memory = build_memory(settings, image_size, objective, terms, 0, device)
     network = nn.ModuleDict({"objective": objective, "terms": nn.ModuleDict(terms), "measure": measure})
     shapes = {f"{NETWORK}{name}": tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     columns = {name: tuple(memory.store[name].shape[1:]) for name in memory.store}
-    return shapes, columns, settings.memory.capacity
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for length in shape:
-        count *= length
-    return count
+    return shapes, columns

@@ -1,6 +1,6 @@
 """What a training step costs: beside the bare network, phase by phase, and for every method beside FIFO replay."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ from ocssl.runs.profiler import PHASES, PhaseClock
 
 ROWS, STREAM = 138, 10  # samples of a step, and how many of them are new
 SLIM, FULL = (16, 16), (64, 32)  # width of ResNet-18, pixels of a side
-WHOLE = {SLIM: 1.25, FULL: 1.08}  # how much longer than the bare network a whole step may take
-SOLAR = {SLIM: 1.03}  # how much longer than a FIFO step one of SOLAR may take: where the network costs least
+WHOLE = {SLIM: Bar(1.25), FULL: Bar(1.08)}  # how much longer than the bare network a whole step may take
+SOLAR = {SLIM: Bar(1.03)}  # how much longer than a FIFO step one of SOLAR may take: where the network costs least
 
 Pass = tuple[str, int, int]  # forward or both ways, views, rows
 # Network passes beside those of FIFO's step: 2 views of 138 rows, forward and backward.
@@ -117,16 +117,12 @@ def steps(width: int, size: int, rounds: int) -> Iterator[Row]:
     workloads = {"bare": bare_step(ready("er-fifo", width, size))}
     workloads |= {name: full_step(learner, generator) for name, learner in methods.items()}
     times = interleaved(workloads, rounds, warmup=3 if width < FULL[0] else 1)
-    yield Row("step", f"solar / er-fifo, {shape}", ratio(times, "solar", "er-fifo"), "x", _bar(SOLAR, width, size))
+    yield Row("step", f"solar / er-fifo, {shape}", ratio(times, "solar", "er-fifo"), "x", SOLAR.get((width, size)))
     for name in methods:
         figure = ratio(times, name, "bare")
-        yield Row("step", f"{name} / bare network, {shape}", figure, "x", _bar(WHOLE, width, size))
+        yield Row("step", f"{name} / bare network, {shape}", figure, "x", WHOLE.get((width, size)))
     for name, seconds in times.items():
         yield Row("step", f"{name}, {shape}", spread(seconds, 1e3), "ms")
-
-
-def _bar(limits: Mapping[tuple[int, int], float], width: int, size: int) -> Bar | None:
-    return Bar(limits[width, size]) if (width, size) in limits else None
 
 
 def phases(width: int, size: int, rounds: int) -> Iterator[Row]:

@@ -15,7 +15,6 @@ from ocssl.errors import OcsslError
 Workload = Callable[[], object]
 Times = dict[str, list[float]]  # name of a workload -> seconds of each round
 Unit = Literal["x", "s", "ms", "us", "images/s", "MB", "bytes", "count"]
-MORE_IS_BETTER: frozenset[str] = frozenset({"images/s"})
 STATUS = Path("/proc/self/status")
 
 
@@ -72,7 +71,7 @@ class Row:
 
     @property
     def more_is_better(self) -> bool:
-        return self.faster or self.unit in MORE_IS_BETTER
+        return self.faster or self.unit == "images/s"
 
     def json(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if v not in (None, "")}

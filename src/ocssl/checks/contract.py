@@ -33,6 +33,14 @@ def maker(part: Any, registry: Registry[T], *wiring: Any) -> Callable[[], T]:
 
 
 @contextmanager
+def seeded() -> Iterator[None]:
+    """Parts that are made here have the same weights every time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+@contextmanager
 def global_randomness_untouched(what: str) -> Iterator[None]:
     before = _global_states()
     yield

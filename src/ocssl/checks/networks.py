@@ -1,14 +1,13 @@
 """Contracts of objectives and terms."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
 from ocssl._core.random import single_sample
-from ocssl.checks.contract import global_randomness_untouched, maker, require
+from ocssl.checks.contract import global_randomness_untouched, maker, require, seeded
 from ocssl.memory import DRAWS, KEEPS, Memory, Store
 from ocssl.objectives import OBJECTIVES, Objective, Output
 from ocssl.objectives.sample_statistics import MeasureSamples
@@ -18,17 +17,9 @@ from ocssl.terms import TERMS, Penalty, Step, Term
 FEATURES, PROJECTION = 8, 12
 
 
-@contextmanager
-def _seeded() -> Iterator[None]:
-    """Parts that are made here have the same weights every time."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
-
 def _objective(part: Any) -> Objective:
     """An objective around a tiny encoder."""
-    with _seeded():
+    with seeded():
         encoder = nn.Sequential(nn.Flatten(), nn.Linear(48, FEATURES, bias=False), nn.ReLU())
         objective = maker(part, OBJECTIVES, encoder, FEATURES, PROJECTION)()
     objective.begin()
@@ -94,7 +85,7 @@ def check_term(part: Any, objective: str = "simsiam") -> None:
 
     def make() -> tuple[Objective, Term]:
         network = _objective(objective)
-        with _seeded():
+        with seeded():
             term = maker(part, TERMS, network)()
         term.begin(network)
         return network, term

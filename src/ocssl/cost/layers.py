@@ -9,7 +9,7 @@ gradients that a rule asks for are counted without being named here.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
 from functools import lru_cache, partial
 from typing import Any
@@ -67,16 +67,11 @@ class Shape:
 @contextmanager
 def _hooked(network: nn.Module, hook: Callable[[str, nn.Module, tuple[Tensor, ...], Tensor], None]) -> Iterator[None]:
     """Call a hook with name, layer, inputs and output whenever a convolution or linear layer runs in the block."""
-    handles = [
-        layer.register_forward_hook(partial(hook, name))
-        for name, layer in network.named_modules()
-        if isinstance(layer, nn.Conv2d | nn.Linear)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, layer in network.named_modules():
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                hooks.enter_context(layer.register_forward_hook(partial(hook, name)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _flops(layer: nn.Module, out: Tensor) -> float:
@@ -185,16 +180,12 @@ class Passes:
     @contextmanager
     def counting(self, network: nn.Module) -> Iterator[None]:
         """Count the rows that pass through the layers of a network in the block."""
-        handles = []
-        for name, encoder in _encoders(network).items():
-            handles.append(encoder.register_forward_pre_hook(self._enter))
-            handles.append(encoder.register_forward_hook(partial(self._leave, f"{name}.{REST}")))
-        try:
-            with _hooked(network, self._count):
-                yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        with ExitStack() as hooks:
+            for name, encoder in _encoders(network).items():
+                hooks.enter_context(encoder.register_forward_pre_hook(self._enter))
+                hooks.enter_context(encoder.register_forward_hook(partial(self._leave, f"{name}.{REST}")))
+            hooks.enter_context(_hooked(network, self._count))
+            yield
 
     def _enter(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self.images = len(inputs[0])
@@ -203,11 +194,7 @@ class Passes:
         rows, self.images = self.images, 0
         self.forward[name] += rows
         if out.requires_grad:  # counted when its gradient comes, both ways
-
-            def backwards(_: Tensor) -> None:
-                self.backward[name] += 2 * rows
-
-            out.register_hook(backwards)
+            out.register_hook(lambda _: self.backward.update({name: 2 * rows}))
 
     def _count(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> None:
         rows = self.images or (len(out) if isinstance(layer, nn.Conv2d) else out.numel() // out.shape[-1])

@@ -147,9 +147,7 @@ def calibrate(
     return fit(name, measure(rounds, clock, shapes))
 
 
-def measure(
-    rounds: int = 3, clock: Clock = time.perf_counter, shapes: Sequence[tuple[int, int, int]] = SHAPES
-) -> list[Sample]:
+def measure(rounds: int, clock: Clock, shapes: Sequence[tuple[int, int, int]]) -> list[Sample]:
     """What `calibrate` fits: the median of the rounds for every workload, after one that warms up."""
     workloads = [workload for shape in shapes for workload in _workloads(*shape)]
     times: list[list[float]] = [[] for _ in workloads]

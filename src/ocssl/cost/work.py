@@ -263,28 +263,20 @@ def activation_bytes(settings: LearnerSettings, image_size: int) -> float:
     return KEPT * sum(layers[name].bytes * rows for name, rows in passes.kept.items()) / max(1, passes.steps)
 
 
-def resident_bytes(settings: RunSettings, images: ImageCounts) -> dict[str, float]:
-    """What stays in memory, and the most that a step adds to it; without the interpreter and PyTorch themselves."""
-    activations = activation_bytes(settings.learner(), settings.stream.image_size)
-    return {**_held_bytes(settings, images, work=True), "activations": activations}
-
-
 def about_bytes(settings: RunSettings, images: ImageCounts) -> float:
     """The sum of `resident_bytes` at once, without a trial."""
-    return sum(resident_bytes_untried(settings, images).values())
+    return sum(resident_bytes(settings, images, trial=False).values())
 
 
-def resident_bytes_untried(settings: RunSettings, images: ImageCounts) -> dict[str, float]:
-    """`resident_bytes` without a trial: as if every step took two views of a whole batch."""
-    shape = shape_of(settings.learner(), settings.stream.image_size, work=False)
+def resident_bytes(settings: RunSettings, images: ImageCounts, trial: bool = True) -> dict[str, float]:
+    """What stays in memory, and the most that a step adds to it; without the interpreter and PyTorch themselves.
+
+    Without a trial, activations are counted as if every step took two views of a whole batch.
+    """
+    learner, size = settings.learner(), settings.stream.image_size
+    shape = shape_of(learner, size, work=trial)
     row = sum(layer.bytes for layer in shape.part("encoder", "projector").values())
-    activations = float(KEPT * row * 2 * settings.schedule.batch)
-    return {**_held_bytes(settings, images, work=False), "activations": activations}
-
-
-def _held_bytes(settings: RunSettings, images: ImageCounts, work: bool) -> dict[str, float]:
-    size = settings.stream.image_size
-    shape = shape_of(settings.learner(), size, work)
+    whole = float(KEPT * row * 2 * settings.schedule.batch)
     in_memory = getattr(BENCHMARKS[parse_name(settings.benchmark)[0]], "in_memory", False)
     held = images.train + images.val + images.test if in_memory else 0
     return {
@@ -292,4 +284,5 @@ def _held_bytes(settings: RunSettings, images: ImageCounts, work: bool) -> dict[
         "optimizer": float(shape.trained + shape.state),  # gradients, and momentum or the like
         "memory": float(shape.slots * shape.slot),
         "images": float(held * 3 * size**2),
+        "activations": activation_bytes(learner, size) if trial else whole,
     }

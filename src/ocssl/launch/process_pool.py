@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -12,19 +11,12 @@ from typing import Any
 
 from ocssl.errors import OcsslError
 from ocssl.launch.run_process import VISIBLE, Worker
+from ocssl.launch.sweep import results
 from ocssl.runs.folder import IN_USE, finished, run_lock
 from ocssl.runs.progress import Bars
 from ocssl.runs.stop import Stop
 
 POLL = 0.2  # seconds between two looks at the events
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """Where a worker may compute."""
-
-    cores: list[int]
-    gpu: str | None = None
 
 
 class RunQueue:
@@ -99,7 +91,7 @@ class RunQueue:
         if failure is not None:
             self.failures[name] = failure
             self.bars.warn(f"{name} failed: {failure}")
-        elif stopping and not _is_finished(self.folders[name]):
+        elif stopping and not results({name: self.folders[name]}):
             return
         self._done += 1
         self._overall()
@@ -118,14 +110,6 @@ def _in_use(folder: Path) -> bool:
             return False
     except (OSError, OcsslError) as error:
         return str(error).startswith(IN_USE)  # any other error comes from its worker
-
-
-def _is_finished(folder: Path) -> bool:
-    """Whether a run is finished; one whose record is damaged is not."""
-    try:
-        return finished(folder) is not None
-    except OcsslError:
-        return False
 
 
 def run_all(
@@ -153,33 +137,34 @@ def run_all(
     at_once = min(workers or len(gpus) or max(1, len(cores) // threads), len(queue.waiting))
     if at_once * threads > len(cores) and not shared:
         bars.warn(f"{at_once} workers with {threads} threads each share {len(cores)} cores: they wait for one another.")
-    free = [_Slot(own, gpus[i % len(gpus)] if gpus else None) for i, own in enumerate(deal(cores, at_once, threads))]
-    running: dict[str, tuple[Worker, _Slot]] = {}
+    free: list[tuple[Sequence[int], str | None]] = [  # the cores and GPU of each worker
+        (own, gpus[i % len(gpus)] if gpus else None) for i, own in enumerate(deal(cores, at_once, threads))
+    ]
+    running: dict[str, Worker] = {}
     stopping = False
     try:
         while running or (queue.waiting and not stop):
             if stop and not stopping:
                 stopping = True
-                for worker, _ in running.values():
+                for worker in running.values():
                     worker.ask_to_stop()
             while not stopping and free and (name := queue.take()):
-                slot = free.pop(0)
-                worker = Worker(folders[name], threads, slot.cores, ["--device", device, *options], slot.gpu)
-                running[name] = worker, slot
+                own, gpu = free.pop(0)
+                running[name] = Worker(folders[name], threads, own, ["--device", device, *options], gpu)
             time.sleep(POLL)
-            ended = [name for name, (worker, _) in running.items() if not worker.running]
-            for name, (worker, _) in running.items():
+            ended = [name for name, worker in running.items() if not worker.running]
+            for name, worker in running.items():
                 queue.show(name, worker.events.new())
             for name in ended:
-                worker, slot = running.pop(name)
-                free.append(slot)
+                worker = running.pop(name)
+                free.append((worker.cores, worker.gpu))
                 queue.warn(name, worker.warnings())
                 queue.end(name, worker.failure(stopping), stopping)
                 worker.end()
     finally:
-        for worker, _ in running.values():
+        for worker in running.values():
             worker.ask_to_stop()
-        for worker, _ in running.values():
+        for worker in running.values():
             worker.end()
     return queue.failures
 

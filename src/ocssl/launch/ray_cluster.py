@@ -111,12 +111,7 @@ class _Driver:
     """Gives runs to the nodes, and takes what they send."""
 
     def __init__(
-        self,
-        queue: RunQueue,
-        threads: int,
-        device: str,
-        options: Sequence[str] = (),
-        received: Received | None = None,
+        self, queue: RunQueue, threads: int, device: str, options: Sequence[str], received: Received | None
     ) -> None:
         self.ray, self.queue, self.threads, self.device = _ray(), queue, threads, device
         self.options, self.received = ["--device", device, *options], received
@@ -177,16 +172,14 @@ class _Driver:
             return
         ready, _ = self.ray.wait(list(self.running), num_returns=1, timeout=WAIT)
         for updates in ready:
-            task = self.running[updates]
+            task, ended = self.running[updates], True
             try:
                 ended = self._handle(task, *self.ray.get(next(updates)))
             except (self.ray.exceptions.RayError, StopIteration) as error:  # first: it may be an OSError of the node's
                 self._lose(task.name, error)
-                ended = True
             except (OcsslError, OSError) as error:
                 self.ray.cancel(updates, force=True)
                 self.queue.end(task.name, str(error))
-                ended = True
             if ended:
                 del self.running[updates]
                 task.lock.close()

@@ -11,6 +11,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -146,13 +147,11 @@ class FolderWatcher:
 
     def _new_checkpoint(self) -> dict[str, bytes]:
         """The newest checkpoint, if it was not sent; its manifest stands for its tensors, which are large."""
-        try:
+        with suppress(FileNotFoundError):  # removed in the meantime: there is a newer one
             newest = max(complete_checkpoints(self.folder), default=None)
-            if newest is None or not self._unsent(_folder_files(self.folder, [newest / checkpoint.MANIFEST])):
-                return {}
-            return _folder_files(self.folder, newest.iterdir())
-        except FileNotFoundError:  # removed in the meantime: there is a newer one
-            return {}
+            if newest and self._unsent(_folder_files(self.folder, [newest / checkpoint.MANIFEST])):
+                return _folder_files(self.folder, newest.iterdir())
+        return {}
 
     def _unsent(self, files: Files) -> dict[str, bytes]:
         return {path: content for path, content in files.items() if self._sent.get(path) != _digest(content)}
@@ -196,10 +195,9 @@ def run_here(
         return
     place = Path(os.environ.get(SCRATCH) or tempfile.gettempdir())
     _remove_leftovers(place)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{_scratch_prefix()}{os.getpid()}-", dir=place))
-    worker: Worker | None = None
-    try:
-        folder = scratch / name
+    own = f"{_scratch_prefix()}{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=own, dir=place, ignore_cleanup_errors=True) as scratch, ExitStack() as end:
+        folder = Path(scratch) / name
         folder.mkdir()
         unpack(files, folder)
         if missing := _missing(folder):
@@ -207,6 +205,7 @@ def run_here(
             yield Update(ended=True, failure=failure)
             return
         worker, asked = Worker(folder, threads, options=options), False
+        end.callback(worker.end)
         watcher = FolderWatcher(folder, files)
         while worker.running:
             time.sleep(PERIOD)
@@ -218,10 +217,6 @@ def run_here(
                 if update.files or update.events:
                     yield update
         yield replace(watcher.update(ended=True), failure=worker.failure(asked), warnings=worker.warnings())
-    finally:
-        if worker is not None:
-            worker.end()
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _scratch_prefix() -> str:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -34,11 +34,11 @@ class Worker:
         self,
         folder: Path,
         threads: int,
-        cores: Collection[int] = (),
+        cores: Sequence[int] = (),
         options: Sequence[str] = (),
         gpu: str | None = None,
     ) -> None:
-        self.events = EventReader(folder / EVENTS)
+        self.events, self.cores, self.gpu = EventReader(folder / EVENTS), cores, gpu
         self._stdout, self._stderr = map(tempfile.TemporaryFile, ["w+b"] * 2)  # pipes that nobody empties would fill
         environment = {key: value for key, value in os.environ.items() if key not in RANK}
         self.process = subprocess.Popen(

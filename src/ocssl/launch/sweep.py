@@ -13,6 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -287,12 +288,9 @@ def results(folders: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     """The metrics of the finished runs."""
     found = {}
     for name, folder in folders.items():
-        try:
-            metrics = finished(folder)
-        except OcsslError:
-            continue  # a failure of that run
-        if metrics is not None:
-            found[name] = metrics
+        with suppress(OcsslError):  # a failure of that run
+            if (metrics := finished(folder)) is not None:
+                found[name] = metrics
     return found
 
 

@@ -42,11 +42,7 @@ class Climb(Keep):
     def annotate(
         self, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator, context: Context | None
     ) -> dict[str, Tensor]:
-        short, long = self.limits(store.capacity)
-        width = arriving["projected"].shape[1]
-        shapes = {"centroids": (short + long, width), "kinds": (short + long, 2), "distances": (self.window + 1,)}
-        self._tables = {name: store.table(f"climb.{name}", shape) for name, shape in shapes.items()}
-        self._plan = _Plan(self, short, long, store, arriving, self._tables, generator)
+        self._plan = _Plan(self, store, arriving, generator)
         self._plan.run()
         return {"planned": torch.from_numpy(self._plan.slots()).to(arriving["born"].device)}
 
@@ -55,12 +51,11 @@ class Climb(Keep):
 
     def settle(self, store: Store) -> None:
         plan = self._plan
-        groups = torch.from_numpy(plan.groups_of_slots(len(store)))
-        tiers = torch.from_numpy(plan.tiers(plan.groups_of_slots(len(store))))
-        store[GROUP].copy_(groups + 1)
-        store[TIER].copy_(tiers)
-        for name, values in (("centroids", plan.centroids), ("kinds", plan.kinds), ("distances", plan.distances)):
-            self._tables[name].copy_(torch.from_numpy(values))
+        groups = plan.groups_of_slots(len(store))
+        store[GROUP].copy_(torch.from_numpy(groups + 1))
+        store[TIER].copy_(torch.from_numpy(plan.tiers(groups)))
+        for table, values in zip(plan.tables, (plan.centroids, plan.kinds, plan.distances), strict=True):
+            table.copy_(torch.from_numpy(values))
 
     def limits(self, capacity: int) -> tuple[int, int]:
         """How many short-term and long-term centroids there may be."""
@@ -76,17 +71,9 @@ class _Plan:
     slot is free to be taken.
     """
 
-    def __init__(
-        self,
-        rule: Climb,
-        short: int,
-        long: int,
-        store: Store,
-        arriving: Mapping[str, Tensor],
-        tables: Mapping[str, Tensor],
-        generator: torch.Generator,
-    ) -> None:
-        self.rule, self.short, self.long, self.store, self.generator = rule, short, long, store, generator
+    def __init__(self, rule: Climb, store: Store, arriving: Mapping[str, Tensor], generator: torch.Generator) -> None:
+        self.rule, self.store, self.generator = rule, store, generator
+        self.short, self.long = rule.limits(store.capacity)
         self.old, self.new = len(store), len(arriving["born"])
         self.arriving = arriving["projected"].double().cpu().numpy()  # [n, P]
         stored, fresh = store["born"].cpu().numpy(), arriving["born"].cpu().numpy()
@@ -96,9 +83,11 @@ class _Plan:
         self.slot = np.full(self.old + self.new, REFUSED)
         filled = min(store.capacity, self.old + self.new)  # free slots are taken in order, whatever is decided here
         self.slot[:filled] = np.arange(filled)
-        self.centroids, self.kinds, self.distances = (
-            tables[name].cpu().numpy().copy() for name in ("centroids", "kinds", "distances")
-        )  # kinds: tier, and arrival number of the last sample that joined
+        most, width = self.short + self.long, self.arriving.shape[1]
+        shapes = {"centroids": (most, width), "kinds": (most, 2), "distances": (rule.window + 1,)}
+        self.tables = [store.table(f"climb.{name}", shape) for name, shape in shapes.items()]
+        # kinds: tier, and arrival number of the last sample that joined
+        self.centroids, self.kinds, self.distances = (table.numpy().copy() for table in self.tables)
 
     def slots(self) -> Array:
         return self.slot[self.old :]
@@ -143,8 +132,9 @@ class _Plan:
             members = self._members(nearest)
             if len(members) < self.rule.images:
                 self.group[entry] = nearest
-            elif self._chance() < self.rule.replace:
-                self.group[members[self._number(len(members))]] = -1
+            elif torch.rand((), generator=self.generator, dtype=torch.float64) < self.rule.replace:
+                leaves = int(torch.randint(len(members), (), generator=self.generator))
+                self.group[members[leaves]] = -1
                 self.group[entry] = nearest
 
     def _begin(self, entry: int, vector: Array) -> None:
@@ -207,12 +197,6 @@ class _Plan:
         """Distances are a ring behind their number."""
         self.distances[1 + int(self.distances[0]) % self.rule.window] = distance
         self.distances[0] += 1
-
-    def _chance(self) -> float:
-        return float(torch.rand((), generator=self.generator, dtype=torch.float64))
-
-    def _number(self, below: int) -> int:
-        return int(torch.randint(below, (), generator=self.generator))
 
 
 def _cosines(rows: Array, vector: Array) -> Array:

@@ -100,11 +100,9 @@ class Context(Protocol):
 
     def loss_increase(self, images: Tensor) -> Tensor:
         """How much the loss of each image would rise by a plain SGD step on the stream minibatch alone: [n]."""
-        ...
 
     def gradients(self, batches: Sequence[Tensor]) -> Tensor:
         """The gradient of each batch's mean loss for the last layers, one row a batch: [n, d]."""
-        ...
 
 
 def smallest(values: Tensor, n: int, one_pass: int = ONE_PASS) -> Tensor:

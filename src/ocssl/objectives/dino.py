@@ -110,17 +110,16 @@ class DINO(Objective):
         frozen = self.steps < self.freeze if self.freeze else None
         features = [self.encode(view) for view in views]
         projected = [self.projector(e, frozen) for e in features]
-        scores = projected + ([] if local is None else self._local_scores(local, frozen))
+        scores = list(projected)
+        if local is not None:
+            with frozen_statistics(self.encoder):
+                scores += [self.projector(self.encode(view), frozen) for view in local]
         taught = self.target(views)
         shares = teacher_shares(taught, self.center, self.current_temperature())
         loss = dino_loss(shares, torch.stack(scores), self.temperature)
         rows = taught.flatten(0, 1)
         self._pending = torch.cat([rows.sum(0), rows.new_full([1], len(rows))])
         return Output(loss, torch.stack(features), torch.stack(projected))
-
-    def _local_scores(self, local: Tensor, frozen: Tensor | None) -> list[Tensor]:
-        with frozen_statistics(self.encoder):
-            return [self.projector(self.encode(view), frozen) for view in local]
 
     def current_temperature(self) -> float | Tensor:
         """The teacher's in the next step: a straight line from the start to the end of the warm-up."""

@@ -103,27 +103,19 @@ def projector(inputs: int, hidden: int, outputs: int, *, norm: bool = True) -> n
     last = nn.Linear(hidden, outputs, bias=norm)
     if norm:
         last.bias.requires_grad_(False)
-    layers = [
-        nn.Linear(inputs, hidden, bias=False),
-        nn.BatchNorm1d(hidden),
-        nn.ReLU(inplace=True),
-        nn.Linear(hidden, hidden, bias=False),
-        nn.BatchNorm1d(hidden),
-        nn.ReLU(inplace=True),
-        last,
-    ]
+    layers = [*layer(inputs, hidden), *layer(hidden, hidden), last]
     return nn.Sequential(*layers, nn.BatchNorm1d(outputs, affine=False)) if norm else nn.Sequential(*layers)
 
 
 def predictor(width: int, hidden: int | None = None) -> nn.Sequential:
     """Two layers with a bottleneck (None: a quarter of the width), no norm at the end."""
     hidden = hidden or max(1, width // 4)
-    return nn.Sequential(
-        nn.Linear(width, hidden, bias=False),
-        nn.BatchNorm1d(hidden),
-        nn.ReLU(inplace=True),
-        nn.Linear(hidden, width),
-    )
+    return nn.Sequential(*layer(width, hidden), nn.Linear(hidden, width))
+
+
+def layer(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
+    """A linear layer with batch norm and ReLU."""
+    return nn.Linear(inputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)
 
 
 def by_view(head: nn.Module, views: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ from ocssl.runs.profiler import PhaseClock, write_timing
 from ocssl.runs.progress import Progress
 from ocssl.runs.snapshots import memory_summary, thin_out, write_snapshot
 from ocssl.runs.stop import Stop
-from ocssl.runs.tracking import followers
+from ocssl.runs.tracking import Follower
 
 MOST_STEPS = 100_000  # minibatches of a run whose steps are all in the events; of a longer one every second, third ...
 
@@ -81,7 +81,7 @@ def execute(
             return done
         if settings.compute.ranks != ranks.size:
             raise RunFolderError(other_ranks(f"the run {folder}", settings.compute.ranks, ranks.size))
-        sinks = followers(track, folder, settings, progress.warn) if ranks.first else []
+        sinks = [Follower(name, folder, settings, progress.warn) for name in track]
         events = Events(folder / EVENTS, sinks) if ranks.first else NoEvents()
         try:
             (folder / CHECKPOINTS).mkdir(exist_ok=True)
@@ -277,9 +277,8 @@ class _Session:
         self.progress.evaluated(facts)
         if self.settings.checkpoint.snapshots:
             write_snapshot(self.folder, self.learner, position.minibatches)
-            thin_out(
-                self.folder, [e["position"] for e in position.evaluations], self.settings.checkpoint.most_snapshots
-            )
+            evaluated = [e["position"] for e in position.evaluations]
+            thin_out(self.folder, evaluated, self.settings.checkpoint.most_snapshots)
 
     def _seconds(self) -> float:
         return self.position.seconds + time.perf_counter() - self.started

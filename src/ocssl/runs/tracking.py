@@ -7,7 +7,7 @@ beginning: curves have no gaps, also where a sink was not there before.
 import importlib
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,11 +78,6 @@ class Follower:
             self._dropped = True
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             self._warn(f"{self._name} is left out from here on: {first}")
-
-
-def followers(names: Iterable[str], folder: Path, settings: RunSettings, warn: Callable[[str], None]) -> list[Follower]:
-    """The sinks of these names for the events of a run folder."""
-    return [Follower(name, folder, settings, warn) for name in names]
 
 
 def require_libraries(names: Sequence[str]) -> None:

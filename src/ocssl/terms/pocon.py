@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ocssl._core.angles import TINY, unit
 from ocssl.objectives import Objective
-from ocssl.objectives.objective import by_view
+from ocssl.objectives.objective import by_view, layer
 from ocssl.settings import Weight
 from ocssl.terms.term import TERMS, Penalty, Step, Term
 
@@ -43,7 +43,7 @@ class Pocon(Term):
         self.main = deepcopy(objective.encoder)
         self.old = deepcopy(objective.encoder).requires_grad_(False)
         self.adapter = nn.Sequential(
-            *_layer(width, 2 * width), *_layer(2 * width, width), *_layer(width, 2 * width), nn.Linear(2 * width, width)
+            *layer(width, 2 * width), *layer(2 * width, width), *layer(width, 2 * width), nn.Linear(2 * width, width)
         )
         self.retainer = nn.Linear(width, width)
         self.register_buffer("started", torch.tensor(False))
@@ -87,7 +87,3 @@ def distance(predicted: Tensor, target: Tensor) -> Tensor:
     """Frobenius norm of the difference of unit rows, summed over views: [V, B, D], [V, B, D] -> scalar."""
     apart = unit(predicted.float()) - unit(target.float())
     return (apart.square().sum((1, 2)) + TINY).sqrt().sum()
-
-
-def _layer(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
-    return nn.Linear(inputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)
