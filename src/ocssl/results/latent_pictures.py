@@ -6,8 +6,6 @@ last snapshot, so no data and no labels are needed.
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,7 @@ from ocssl._core.random import evaluating, generator_for
 from ocssl.errors import OcsslError
 from ocssl.evaluate.overlap_metric import overlap_count_from, sample_angles
 from ocssl.learner import Learner
-from ocssl.results.pictures import DAMAGE, Sheet, contact_sheet, require_pictures
+from ocssl.results.pictures import DAMAGE, Sheet, contact_sheet, data_url, require_pictures
 from ocssl.results.read import Run
 from ocssl.runs.folder import SNAPSHOTS, complete_checkpoints
 from ocssl.runs.snapshots import load_network
@@ -157,7 +155,7 @@ def _balls(
     extent = (places + radius[:, None]).amax(0) - low
     shown = (places - low + (size - extent) / 2) * grow + MARGIN
     balls = [
-        Ball(round(x, 1), round(y, 1), round(r, 1), _thumb(image))
+        Ball(round(x, 1), round(y, 1), round(r, 1), data_url(_thumb(image)))
         for (x, y), r, image in zip(shown.tolist(), (radius * grow).tolist(), images, strict=True)
     ]
     meet = (radius[:, None] + radius[None] - between > 0).triu(1).nonzero().tolist()
@@ -183,9 +181,6 @@ def plane(distances: Tensor) -> Tensor:
     return turned.to(distances.dtype)
 
 
-def _thumb(image: Tensor) -> str:
+def _thumb(image: Tensor) -> Image.Image:
     picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
-    picture = picture.resize((THUMB, THUMB), Image.Resampling.BOX)
-    packed = io.BytesIO()
-    picture.save(packed, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(packed.getvalue()).decode()}"
+    return picture.resize((THUMB, THUMB), Image.Resampling.BOX)

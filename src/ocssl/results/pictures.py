@@ -7,6 +7,7 @@ import io
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from PIL import Image, features
@@ -19,7 +20,7 @@ from ocssl.runs.folder import SNAPSHOTS, complete_checkpoints
 
 TILE, GAP, COLUMNS, MOST, MOST_EVICTED = 40, 2, 20, 200, 40
 STRIP = 24  # images
-LARGEST_PNG = 60_000  # bytes; larger sheets are photographs, which WebP packs ten times smaller
+LARGEST_PNG = 80_022  # characters of its URL, 60,000 bytes; larger are photographs, which WebP packs ten times smaller
 DAMAGE = (CheckpointError, KeyError, TypeError, ValueError, IndexError, RuntimeError)
 
 
@@ -149,9 +150,14 @@ def contact_sheet(images: Tensor, columns: int = COLUMNS) -> Sheet:
         method = Image.Resampling.NEAREST if factor >= 1 else Image.Resampling.BOX
         tile = Image.fromarray(pixels).resize(size, method)
         sheet.paste(tile, (column * (size[0] + GAP), row * (size[1] + GAP)))
-    kind, packed = "png", io.BytesIO()
-    sheet.save(packed, "PNG", optimize=True)
-    if packed.tell() > LARGEST_PNG and features.check("webp"):  # the eye cannot tell them apart at this size
-        kind, packed = "webp", io.BytesIO()
-        sheet.save(packed, "WEBP", quality=80, method=4)
-    return Sheet(f"data:image/{kind};base64,{base64.b64encode(packed.getvalue()).decode()}", *sheet.size)
+    address = data_url(sheet)
+    if len(address) > LARGEST_PNG and features.check("webp"):  # the eye cannot tell them apart at this size
+        address = data_url(sheet, "webp", quality=80, method=4)
+    return Sheet(address, *sheet.size)
+
+
+def data_url(picture: Image.Image, kind: str = "png", **options: Any) -> str:
+    """A picture as text that a page holds; `options` are those of the encoder."""
+    packed = io.BytesIO()
+    picture.save(packed, kind, **(options or {"optimize": True}))
+    return f"data:image/{kind};base64,{base64.b64encode(packed.getvalue()).decode()}"
