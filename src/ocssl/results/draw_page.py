@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ocssl.results.chart import STREAM, Bars, Chart, HeatMap, Intervals, Line, Numbers, Panel, rounded
+from ocssl.results.chart import STREAM, Bars, HeatMap, Intervals, Line, Mark, Numbers, Panel, rounded
 from ocssl.results.palette import HEAT, Style
 from ocssl.results.pictures import data_url
 
@@ -91,20 +91,15 @@ class Plot:
     zero: float | None = None
     legend: list[tuple[str, str]] = field(default_factory=list)  # colour, words
     beside: bool = True  # whether names fit beside
+    numbers: dict[str, Any] = field(default_factory=dict)  # for tooltips
 
 
-def draw(chart: Chart) -> tuple[list[Plot], list[dict[str, Any]]]:
-    """The plots of a chart, and what tooltips say about each."""
-    drawn = [_draw(panel) for panel in chart.panels]
-    return [plot for plot, _ in drawn], [numbers for _, numbers in drawn]
-
-
-def _draw(panel: Panel) -> tuple[Plot, dict[str, Any]]:
-    """The items of a panel are all of one kind."""
+def draw(panel: Panel) -> Plot:
+    """The plot of a panel, whose items are all of one kind."""
     if marks := [item for item in panel.items if isinstance(item, Intervals)]:
-        return _marks(panel, marks), {}
+        return _marks(panel, marks)
     if bars := [item for item in panel.items if isinstance(item, Bars)]:
-        return _bars(panel, bars), {}
+        return _bars(panel, bars)
     for item in panel.items:
         if isinstance(item, HeatMap):
             return _heat(panel, item)
@@ -129,7 +124,7 @@ class Scale:
         return min(1.0, max(0.0, (value - low) / ((high - low) or 1.0)))
 
 
-def _curves(panel: Panel, lines: Sequence[Line]) -> tuple[Plot, dict[str, Any]]:
+def _curves(panel: Panel, lines: Sequence[Line]) -> Plot:
     plot = Plot(panel, "curves")
     xs = [x for line in lines for x in rounded(line.x) if x is not None]
     ys = [y for line in lines for y in rounded(line.y) if y is not None]
@@ -159,7 +154,8 @@ def _curves(panel: Panel, lines: Sequence[Line]) -> tuple[Plot, dict[str, Any]]:
         Name(line.name, line.style or GREY, line.series or line.name, top)
         for line, top in zip(named.values(), tops, strict=True)
     ]
-    return plot, {"x": [x.low, x.high], "stream": panel.x == STREAM, "lines": [_numbers(line) for line in lines]}
+    plot.numbers = {"x": [x.low, x.high], "stream": panel.x == STREAM, "lines": [_numbers(line) for line in lines]}
+    return plot
 
 
 def _numbers(line: Line) -> dict[str, Any]:
@@ -193,17 +189,13 @@ def _curve(line: Line, x: Scale, y: Scale) -> Curve:
         there = [_place(a, high, x, y) for a, _, high in edges]
         back = [_place(a, low, x, y) for a, low, _ in reversed(edges)]
         band = f"M{'L'.join(there + back)}Z"
-    return Curve(_path(places), band, dots, line.style or GREY, line.series or line.name, line.width)
+    unbroken = (list(group) for known, group in itertools.groupby(places, key=bool) if known)
+    path = "".join(f"M{'L'.join(map(str, part))}" for part in unbroken)
+    return Curve(path, band, dots, line.style or GREY, line.series or line.name, line.width)
 
 
 def _place(a: float, b: float, x: Scale, y: Scale) -> str:
     return f"{GRID * x(a):.0f} {GRID * (1 - y(b)):.0f}"
-
-
-def _path(places: Iterable[str | None]) -> str:
-    """Points joined by lines, broken where one is missing."""
-    parts = (list(group) for known, group in itertools.groupby(places, key=bool) if known)
-    return "".join("M" + "L".join(str(place) for place in part) for part in parts)
 
 
 def span(values: Sequence[float]) -> tuple[float, float]:
@@ -271,7 +263,7 @@ def spread_out(wanted: Sequence[float], least: float) -> list[float]:
 # ---- heat maps, marks and bars ---------------------------------------------------------------------------------------
 
 
-def _heat(panel: Panel, item: HeatMap) -> tuple[Plot, dict[str, Any]]:
+def _heat(panel: Panel, item: HeatMap) -> Plot:
     """A picture of few pixels that the page stretches: as wide as the stream, a pixel row a row."""
     values = [rounded(row) for row in item.values]
     known = [v for row in values for v in row if v is not None]
@@ -290,7 +282,8 @@ def _heat(panel: Panel, item: HeatMap) -> tuple[Plot, dict[str, Any]]:
     plot.y_ticks = [(top, words) for top, words in plot.y_ticks if 1 < top < 99]
     shown = [[None if value is None else float(f"{value:.3g}") for value in row] for row in values]
     heat = {"what": item.what, "unit": item.unit, "y": rounded(item.y), "z": shown}
-    return plot, {"x": [0.0, 100.0], "stream": True, "at": rounded(item.x), "heat": heat}
+    plot.numbers = {"x": [0.0, 100.0], "stream": True, "at": rounded(item.x), "heat": heat}
+    return plot
 
 
 def _shades() -> npt.NDArray[np.uint8]:
@@ -301,21 +294,19 @@ def _shades() -> npt.NDArray[np.uint8]:
 
 
 def _marks(panel: Panel, items: Sequence[Intervals]) -> Plot:
-    ends = [0.0]
-    for item in items:
-        ends += [x + side * (half or 0.0) for x, half in zip(item.x, item.half, strict=True) for side in (-1, 1)]
-    scale = Scale(*span(ends))
+    ends = [mark.x + side * (mark.half or 0.0) for item in items for mark in item.marks for side in (-1, 1)]
+    scale = Scale(*span([0.0, *ends]))
     plot = Plot(panel, "marks", zero=100 * scale(0.0))
     plot.x_ticks = [(100 * scale(value), f"{value:+g}" if value else "0") for value in ticks(scale.low, scale.high)]
     for number, name in enumerate(panel.rows):
-        marks = []
-        for item in items:
-            for x, row, half, look, said in zip(item.x, item.rows, item.half, item.looks, item.words, strict=True):
-                if row == number:
-                    low, high = (None, None) if half is None else (100 * scale(x - half), 100 * scale(x + half))
-                    marks.append(RowMark(100 * scale(x), low, high, look, item.filled, f"{item.name} {said}"))
+        marks = [_row_mark(mark, item, scale) for item in items for mark in item.marks if mark.row == number]
         plot.rows.append((name, marks, [], "; ".join(mark.words for mark in marks)))
     return plot
+
+
+def _row_mark(mark: Mark, item: Intervals, scale: Scale) -> RowMark:
+    low, high = (None if mark.half is None else 100 * scale(mark.x + side * mark.half) for side in (-1, 1))
+    return RowMark(100 * scale(mark.x), low, high, mark.style, item.filled, f"{item.name} {mark.words}")
 
 
 def _bars(panel: Panel, items: Sequence[Bars]) -> Plot:

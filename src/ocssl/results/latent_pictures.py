@@ -150,9 +150,9 @@ def _balls(
     radius = angles.double()
     places = plane(between)
     low = (places - radius[:, None]).amin(0)
-    size = float(((places + radius[:, None]).amax(0) - low).max()) or 1.0
-    grow = (SIDE - 2 * MARGIN) / size
     extent = (places + radius[:, None]).amax(0) - low
+    size = float(extent.max()) or 1.0
+    grow = (SIDE - 2 * MARGIN) / size
     shown = (places - low + (size - extent) / 2) * grow + MARGIN
     balls = [
         Ball(round(x, 1), round(y, 1), round(r, 1), data_url(_thumb(image)))

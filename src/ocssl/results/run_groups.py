@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -170,12 +170,6 @@ def _alike(run: Run) -> dict[str, Any]:
     stream = {key: value for key, value in run.settings.items() if key.startswith("stream.") and key != "stream.epochs"}
     evaluated = {key: run.settings.get(key) for key in ("evaluate.compat", "evaluate.every")}
     return stream | evaluated | {"images": run.images and run.images[:8]}
-
-
-def shared_seeds(series: Mapping[str, Sequence[Run]]) -> set[int]:
-    """Seeds that every series has."""
-    seeds = [{run.seed for run in group if run.seed is not None} for group in series.values()]
-    return set.intersection(*seeds) if seeds else set()
 
 
 def known(runs: Iterable[Run], measure: Accuracy) -> list[float]:
