@@ -146,28 +146,28 @@ def _marks(found: Sequence[Difference | None], looks: Sequence[Style]) -> list[M
 
 def compute_chart(runs: Sequence[Run]) -> Chart | None:
     """Seconds by phase, stacked, means over seeds."""
-    groups = [(legend(group[0]), phase_seconds(group)) for group in by_series(runs).values()]
-    groups = [(name, seconds) for name, seconds in groups if seconds]
+    found = phase_seconds(runs)
     bars = [
-        Bars(phase, [seconds[phase] for _, seconds in groups], colour, PATTERNS[phase])
+        Bars(phase, [seconds[phase] for seconds in found.values()], colour, PATTERNS[phase])
         for phase, colour in FILLS.items()
-        if any(seconds[phase] for _, seconds in groups)
+        if any(seconds[phase] for seconds in found.values())
     ]
     words = "Seconds of the program by phase, means over seeds; machines and their load differ."
-    return chart("compute", "Compute by phase", words, [Panel("seconds", "", bars, rows=[name for name, _ in groups])])
+    return chart("compute", "Compute by phase", words, [Panel("seconds", "", bars, rows=list(found))])
 
 
-def phase_seconds(group: Iterable[Run]) -> dict[str, float]:
-    """Mean seconds of each phase over the runs that recorded them; phases that have no place here are `other`."""
-    recorded = [run.phases for run in group if sum(run.phases.values()) > 0]
-    if not recorded:
-        return {}
+def phase_seconds(runs: Iterable[Run]) -> dict[str, dict[str, float]]:
+    """Seconds of each phase by series, means over the runs that recorded any; what has no place here is `other`."""
     phase_of = {part: phase for phase in PHASES for part in PARTS.get(phase, (phase,))}
-    spent: dict[str, list[float]] = {phase: [] for phase in PHASES}
-    for run in recorded:
-        for part, seconds in run.items():
-            spent[phase_of.get(part, OTHER)].append(seconds)
-    return {phase: sum(seconds) / len(recorded) for phase, seconds in spent.items()}
+    found = {}
+    for group in by_series(runs).values():
+        recorded = [run.phases for run in group if sum(run.phases.values()) > 0]
+        spent = dict.fromkeys(PHASES, 0.0)
+        for part, seconds in (item for phases in recorded for item in phases.items()):
+            spent[phase_of.get(part, OTHER)] += seconds / len(recorded)
+        if recorded:
+            found[legend(group[0])] = spent
+    return found
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ocssl._core.random import evaluating, generator_for
 from ocssl.errors import OcsslError
 from ocssl.evaluate.overlap_metric import overlap_count_from, sample_angles
 from ocssl.learner import Learner
-from ocssl.results.pictures import DAMAGE, Sheet, contact_sheet, data_url, require_pictures
+from ocssl.results.pictures import DAMAGE, Sheet, contact_sheet, data_url, evenly, require_pictures
 from ocssl.results.read import Run
 from ocssl.runs.folder import SNAPSHOTS, complete_checkpoints
 from ocssl.runs.snapshots import load_network
@@ -66,7 +66,7 @@ def make_moments(run: Run) -> tuple[list[Moment], list[str]]:
         try:
             learner, _ = load_network(path)
             near = _nearest(learner, images)
-            moments.append(_moment(learner, images, near, before, _when(run, path)))
+            moments.append(_moment(learner, images, near, before, _when(run, path), run.label))
             before = near
         except (OcsslError, *DAMAGE) as error:
             notes.append(f"{SNAPSHOTS}/{path.name} cannot be used: {error}")
@@ -86,13 +86,8 @@ def _images(folder: Path) -> Tensor | None:
         if len(images) <= NEIGHBOURS:
             return None
         order = born.argsort(stable=True)
-        return images[order[_evenly(len(order), most)]]
+        return images[order[evenly(len(order), most)]]
     return None
-
-
-def _evenly(count: int, most: int) -> Tensor:
-    """Evenly spaced numbers below `count`, at most `most` of them."""
-    return torch.linspace(0, count - 1, min(count, most)).round().long()
 
 
 def _when(run: Run, path: Path) -> str:
@@ -106,25 +101,26 @@ def _nearest(learner: Learner, images: Tensor) -> Tensor:
     """The nearest neighbours of some images by cosine of their features: [QUERIES, NEIGHBOURS], without themselves."""
     features = torch.from_numpy(learner.transform(images)).double()
     unit = torch.nn.functional.normalize(features, dim=1)
-    queries = _evenly(len(images), QUERIES)
+    queries = evenly(len(images), QUERIES)
     cosines = unit[queries] @ unit.T
     cosines[torch.arange(len(queries)), queries] = -2.0
     return cosines.argsort(dim=1, descending=True, stable=True)[:, :NEIGHBOURS]
 
 
-def _moment(learner: Learner, images: Tensor, near: Tensor, before: Tensor | None, when: str) -> Moment:
+def _moment(learner: Learner, images: Tensor, near: Tensor, before: Tensor | None, when: str, label: str) -> Moment:
     means, angles = _views(learner, images)
     share = overlap_count_from(means, angles)
-    chosen = _evenly(len(images), BALLS)
+    chosen = evenly(len(images), BALLS)
     balls, lines, scale = _balls(images[chosen], means[chosen], angles[chosen])
     words = f"Overlap of {100 * share:.0f} % of the pairs of {len(images)} stored images; "
     words += f"mean radius {float(angles.mean()):.3f} rad."
-    queries = _evenly(len(images), QUERIES)
+    queries = evenly(len(images), QUERIES)
     rows = torch.cat([queries[:, None], near], 1).flatten()
     pairs = zip(near.tolist(), [] if before is None else before.tolist(), strict=before is not None)
     kept = sum(len(set(a) & set(b)) for a, b in pairs)
     stayed = "" if before is None else f"{kept} of {near.numel()} neighbours are those of the moment before."
-    sheet = contact_sheet(images[rows], columns=1 + near.shape[1])
+    alt = f"Rows of an image and its nearest neighbours, {label}, {when}"
+    sheet = contact_sheet(images[rows], alt, columns=1 + near.shape[1])
     return Moment(when, balls, lines, scale, words, sheet, stayed)
 
 

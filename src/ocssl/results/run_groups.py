@@ -205,12 +205,10 @@ def shortened(texts: Iterable[str]) -> dict[str, str]:
     dict_values(['solar', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx… (2)'])
     """
     names: dict[str, str] = {}
-    taken = set[str]()
     for text in dict.fromkeys(texts):
         name, number = short(text), 1
-        while name in taken:
+        while name in names.values():
             number += 1
             name = f"{short(text)} ({number})"
         names[text] = name
-        taken.add(name)
     return names

@@ -186,16 +186,14 @@ def cost_table(planned: Sequence[Planned], groups: Sequence[Group], against_: st
 def progress_table(planned: Sequence[Planned], groups: Sequence[Group]) -> Table:
     """How many of the planned runs of each block are finished."""
     done = {result.planned.address for group in groups for result in group.results}
-    wanted: dict[str, set[str]] = {}
-    seeds: dict[str, set[int]] = {}
+    blocks: dict[str, dict[str, int]] = {}  # by address, the seed
     for run in planned:
-        wanted.setdefault(block_name(run), set()).add(run.address)
-        if run.address in done:
-            seeds.setdefault(block_name(run), set()).add(run.settings.seed)
-    rows = [
-        Row([name, f"{len(runs & done)} of {len(runs)}", ", ".join(map(str, sorted(seeds.get(name, ())))) or MISSING])
-        for name, runs in wanted.items()
-    ]
+        blocks.setdefault(block_name(run), {})[run.address] = run.settings.seed
+    rows = []
+    for name, seeds in blocks.items():
+        there = sorted({seeds[address] for address in seeds.keys() & done})
+        finished = f"{len(seeds.keys() & done)} of {len(seeds)}"
+        rows.append(Row([name, finished, ", ".join(map(str, there)) or MISSING]))
     heads = ["block", "finished runs", "seeds"]
     return Table(heads, rows, text=(0, 1, 2), title="What has been run", framed=True)
 
