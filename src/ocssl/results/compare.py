@@ -30,12 +30,12 @@ class Difference:
     pairs: int
 
     @property
-    def low(self) -> float:
-        return self.mean - (self.half or 0.0)
+    def low(self) -> float | None:
+        return None if self.half is None else self.mean - self.half
 
     @property
-    def high(self) -> float:
-        return self.mean + (self.half or 0.0)
+    def high(self) -> float | None:
+        return None if self.half is None else self.mean + self.half
 
     @property
     def verdict(self) -> str:

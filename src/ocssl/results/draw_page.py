@@ -29,6 +29,7 @@ DASH_ARRAYS = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "1
 GREY = Style("#808080")
 
 Tick = tuple[float, str]  # place in per cent, words
+Part = tuple[float, str, str]  # of a bar: width in per cent, colour, words
 
 
 @dataclass(frozen=True)
@@ -55,20 +56,13 @@ class Curve:
 
 @dataclass(frozen=True)
 class RowMark:
-    """A mark in a row, or a part of a bar: places in per cent."""
+    """A mark in a row: places in per cent."""
 
     place: float
     low: float | None
     high: float | None
     style: Style
     filled: bool
-    words: str
-
-
-@dataclass(frozen=True)
-class RowPart:
-    width: float
-    colour: str
     words: str
 
 
@@ -87,7 +81,7 @@ class Plot:
     levels: list[tuple[float, str, bool]] = field(default_factory=list)  # top, words, alarm
     picture: str = ""  # of a heat map
     ends: tuple[str, str, str] = ("", "", "")  # of its scale: least, most, unit
-    rows: list[tuple[str, list[RowMark], list[RowPart], str]] = field(default_factory=list)
+    rows: list[tuple[str, list[RowMark], list[Part], str]] = field(default_factory=list)
     zero: float | None = None
     legend: list[tuple[str, str]] = field(default_factory=list)  # colour, words
     beside: bool = True  # whether names fit beside
@@ -315,6 +309,7 @@ def _bars(panel: Panel, items: Sequence[Bars]) -> Plot:
     plot = Plot(panel, "bars", legend=[(item.colour, item.name) for item in items])
     plot.x_ticks = [(100 * value / most, _tick(value)) for value in ticks(0.0, most)]
     for i, name in enumerate(panel.rows):
-        parts = [RowPart(100 * b.lengths[i] / most, b.colour, f"{b.name} {b.lengths[i]:.3g} s") for b in items]
-        plot.rows.append((name, [], [part for part in parts if part.width > 0], f"{totals[i]:.3g} s"))
+        there = [(item, item.lengths[i]) for item in items if item.lengths[i] > 0]
+        parts = [(100 * length / most, item.colour, f"{item.name} {length:.3g} s") for item, length in there]
+        plot.rows.append((name, [], parts, f"{totals[i]:.3g} s"))
     return plot

@@ -126,8 +126,8 @@ def comparison_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     for c in comparisons:
         for measure, d in zip(ACCURACIES, (c.final, c.average), strict=True):
             entry = {"method": c.series, "against": c.reference, "benchmark": c.run.benchmark, "measure": measure}
-            ends = {"low": d.low, "high": d.high} if d and d.half is not None else {"low": None, "high": None}
-            numbers = {"pairs": d.pairs if d else 0, "difference": d.mean if d else None, **ends}
+            mean, low, high = (d.mean, d.low, d.high) if d else (None, None, None)
+            numbers = {"pairs": d.pairs if d else 0, "difference": mean, "low": low, "high": high}
             found.append({**entry, **numbers, "verdict": (d.lack or d.verdict) if d else "no shared seed"})
     return found
 
@@ -214,8 +214,7 @@ def numbers_of_comparison(comparisons: Sequence[Comparison]) -> Table:
     rows = []
     for c in comparisons:
         for accuracy, found in zip(ACCURACIES, (c.final, c.average), strict=True):
-            ends = (found.low, found.high) if found and found.half is not None else (None, None)
-            numbers = map(_exact, (found.mean if found else None, *ends))
+            numbers = map(_exact, (found.mean, found.low, found.high) if found else (None, None, None))
             pairs, verdict = (str(found.pairs), found.verdict) if found else ("0", MISSING)
             rows.append(Row((c.series, c.reference, accuracy, pairs, *numbers, verdict), c.run.regime))
     headers = ("method", "against", "measure", "pairs", "difference", "low", "high", "verdict")
