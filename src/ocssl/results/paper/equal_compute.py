@@ -6,11 +6,8 @@ passes; one with smaller batches has more. Rows are counted by `ocssl.cost` for 
 
 from __future__ import annotations
 
-from functools import cache
-
 from ocssl.cost.layers import REST, passes_of
 from ocssl.runs.config import RunSettings
-from ocssl.settings import LearnerSettings
 
 SPARE = 0.02  # by how much of the reference's work a method may exceed it
 
@@ -20,13 +17,7 @@ def work(settings: RunSettings) -> float:
 
     A row backwards counts twice, once for weights and once for inputs: each takes as long as one forwards.
     """
-    return _work(settings.learner().model_dump_json())
-
-
-@cache
-def _work(learner: str) -> float:
-    """The same from JSON: most runs of a plan differ in what no learner knows, and counting takes a while."""
-    passes = passes_of(LearnerSettings.model_validate_json(learner))
+    passes = passes_of(settings.learner())
     rows = [*passes.forward.items(), *passes.backward.items()]
     return float(sum(count for name, count in rows if name.endswith(f".{REST}")))
 
