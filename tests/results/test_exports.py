@@ -45,7 +45,7 @@ def charts(sweep: Path) -> dict[str, Chart]:
 def test_a_run_that_recorded_everything_has_every_chart(charts: dict[str, Chart]) -> None:
     assert list(charts) == KEYS
     for chart in charts.values():
-        assert all(plot.curves or plot.rows or plot.picture for plot in draw(chart)[0])
+        assert all(plot.curves or plot.rows or plot.picture for plot in map(draw, chart.panels))
 
 
 def test_a_series_has_its_own_panel(charts: dict[str, Chart]) -> None:
@@ -55,13 +55,13 @@ def test_a_series_has_its_own_panel(charts: dict[str, Chart]) -> None:
 
 def test_heat_maps_hold_means_over_seeds(charts: dict[str, Chart], sweep: Path) -> None:
     runs = [run for run in find_runs([sweep]) if run.method == "solar"]
-    shown = draw(charts["tasks"])[1][1]["heat"]
+    shown = draw(charts["tasks"].panels[1]).numbers["heat"]
     for column in range(9):
         for task in range(8):
             mean = sum(run.evaluations[column].tasks[task] for run in runs) / 2
             assert shown["z"][task][column] == pytest.approx(mean, abs=0.051)
     for key in ("born", "classes", "losses"):  # shares of a memory
-        for panel in draw(charts[key])[1]:
+        for panel in (draw(panel).numbers for panel in charts[key].panels):
             cells = panel["heat"]["z"]
             assert [sum(column) for column in zip(*cells, strict=True)] == pytest.approx([100] * 8, abs=1)
 
@@ -96,10 +96,10 @@ def test_whole_numbers_for_programs_have_all_their_digits() -> None:
 
 def test_the_phase_of_decay_is_shaded_in_the_colour_of_its_method(charts: dict[str, Chart]) -> None:
     for key in ("deviation", "overlap"):
-        ((left, width, colour, words),) = draw(charts[key])[0][0].shades
+        ((left, width, colour, words),) = draw(charts[key].panels[0]).shades
         assert 50 <= left < left + width == pytest.approx(100)
         assert (colour, words) == (STYLES["er-reservoir"], "er-reservoir decays")
-    assert draw(charts["accuracy"])[0][0].shades == []
+    assert draw(charts["accuracy"].panels[0]).shades == []
 
 
 def test_charts_are_printed_as_pdf_and_png_with_the_same_bytes(charts: dict[str, Chart]) -> None:
@@ -176,7 +176,7 @@ def test_strange_records_are_left_out(tmp_path: Path, event: str) -> None:
     runs = find_runs([folder])
     for group in all_charts(runs, compare(runs)).values():
         for chart in group:
-            json.dumps(draw(chart)[1], allow_nan=False)
+            json.dumps([draw(panel).numbers for panel in chart.panels], allow_nan=False)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"draw": "x", "views": -1, "data": NaN}'])

@@ -81,7 +81,7 @@ def test_values_taken_for_ranks_are_found_out() -> None:
 
 def test_the_bootstrap_is_the_same_each_time_and_covers_what_it_resamples() -> None:
     data = np.random.default_rng(0).normal(size=30)
-    first, second = (bootstrap(30, lambda chosen: float(data[chosen].mean())) for _ in range(2))
+    first, second = (bootstrap(data, lambda chosen: float(chosen.mean())) for _ in range(2))
     assert np.array_equal(first, second)
     low, high = np.percentile(first, [2.5, 97.5])
     half = 1.96 * data.std() / 30**0.5

@@ -61,12 +61,10 @@ def _run(words: Sequence[str] | None) -> int:
         status = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         return complain(_one_sentence(error), BAD_INPUT)
-    except NonFiniteLoss as error:
-        return complain(str(error), FAILED)
     except OutOfMemory as error:
         return complain(str(OutOfMemory(error.lack, error.advice or LACKING)), FAILED)
     except OcsslError as error:
-        return complain(str(error), BAD_INPUT)
+        return complain(str(error), FAILED if isinstance(error, NonFiniteLoss) else BAD_INPUT)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output has gone

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ocssl.cost import Machine
     from ocssl.cost.check import Check
-    from ocssl.data.decode.workers import Fault
 
 LISTED = 20  # files that are not used, by name; --json has all
 CLASSES = 8
@@ -136,11 +135,7 @@ def _content(source: str, found: Check, command: str) -> dict[str, Any]:
         "source": source,
         **facts,
         "skipped": found.reasons(),
-        "list": [_listed(fault) for fault in found.skipped],
+        "list": [{"name": f.name, "kind": f.kind, "reason": f.reason} for f in found.skipped],
         "runs": [asdict(cost) for cost in found.costs],
         "command": command,
     }
-
-
-def _listed(fault: Fault) -> dict[str, str]:
-    return {"name": fault.name, "kind": fault.kind, "reason": fault.reason}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +13,8 @@ from ocssl.cli.options import Count, Device, Json, Quiet, Switch
 from ocssl.errors import SettingError, printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ocssl.embed.embed import Mode, Result
     from ocssl.embed.index import Index
     from ocssl.embed.search_page import Section
@@ -86,27 +89,26 @@ def embed(
     return 0
 
 
-def _show(result: Result, screen: object) -> None:
+def _show(result: Result, screen: Console) -> None:
     from ocssl.data.decode.workers import by_reason
 
-    say = screen.print  # type: ignore[attr-defined]
+    say = partial(screen.print, soft_wrap=True)
     if result.finished_before:
-        say(f"{result.output} is up to date: {result.vectors:,} vectors of encoder {result.encoder}", soft_wrap=True)
+        say(f"{result.output} is up to date: {result.vectors:,} vectors of encoder {result.encoder}")
         return
     removed = f", {result.removed:,} removed" if result.removed else ""
     kinds = f"{result.vectors:,} vectors of {result.dimension:,} dimensions, {result.embedded:,} of them new{removed}"
-    say(f"{result.output}: {kinds}; encoder {result.encoder}", soft_wrap=True)
+    say(f"{result.output}: {kinds}; encoder {result.encoder}")
     if result.skipped:
         few = ", ".join(printable(fault.name) for fault in result.skipped[:SHOWN])
         more = ", ..." if len(result.skipped) > SHOWN else ""
-        say(f"skipped {len(result.skipped):,}: {by_reason(result.skipped)} ({few}{more})", soft_wrap=True)
+        say(f"skipped {len(result.skipped):,}: {by_reason(result.skipped)} ({few}{more})")
     if result.alignment:
         a = result.alignment
         say(
             f"aligned by a linear map fitted on {a.fitted:,} images; on {a.held_out:,} others its error is "
             f"{a.error:.3f} of their spread, the similarity to the true vector {a.cosine:.3f}, and "
             f"{100 * a.neighbours:.0f} % of the ten nearest neighbours are the same",
-            soft_wrap=True,
         )
 
 

@@ -65,14 +65,8 @@ Ray = Annotated[
         help="Run on a Ray cluster: its address, auto for the one that is running here, local to start one here."
     ),
 ]
-Threads = Annotated[int, Parameter(converter=_whole_number, help="Threads of each run.")]
+Threads = Annotated[Count, Parameter(help="Threads of each run.")]
 Checkpoint = Annotated[str, Parameter(help="all, last, or minibatch numbers such as 225,450.")]
-Processes = Annotated[
-    int,
-    Parameter(
-        converter=_whole_number,
-        help="Parallel processes, one checkpoint each; 0: one per core, or per GPU.",
-    ),
-]
+Processes = Annotated[Count, Parameter(help="Parallel processes, one checkpoint each; 0: one per core, or per GPU.")]
 Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 Quiet = Annotated[bool, Parameter(negative=(), help="Print nothing but warnings, errors and the result.")]

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from ocssl.cli.app import app, complain, console, print_json
 from ocssl.cli.options import Cache, Count, Device, Json, Ray, Switch, Threads
-from ocssl.cli.run import chosen_device, exit_code, require_exists
+from ocssl.cli.run import chosen_device, exit_code, given_settings, require_exists
 from ocssl.errors import SettingError
 
 if TYPE_CHECKING:
@@ -130,10 +130,5 @@ def _reading(wanted: list[str], data: list[str], cache: Path | None) -> dict[str
         if name not in wanted:
             raise unknown("benchmark", name, wanted)
         paths[name] = str(Path(path).expanduser().absolute())
-    common = {"cache": str(cache.absolute())} if cache else {}
-    return {
-        name: resolve_run("solar", name, 0, {}).data.model_copy(
-            update=common | ({"path": paths[name]} if name in paths else {})
-        )
-        for name in wanted
-    }
+    given = {name: given_settings({"data.path": paths.get(name), "data.cache": cache}, None) for name in wanted}
+    return {name: resolve_run("solar", name, 0, given[name]).data for name in wanted}

@@ -277,16 +277,15 @@ def resume_run(folder: Path, job: Job, loaded: LoadedBenchmark | None = None, da
     with memory_advice(folder=folder), stop_on_signals() as stop, Bars(screen, job.quiet) as bars:
         end_with_parent(stop)
         metrics = execute(folder, Progress(bars), stop, job.device, loaded, data, job.ranks, job.track)
-    if metrics is None:
+    if metrics is not None:
+        words, found = _summary(metrics, folder), {"finished": True, **metrics}
+    else:
         again = f"{command(job.ranks.size)} {shlex.join(['resume', str(folder), *job.resume_words(data)])}"
-        screen.print(f"stopped and saved; continue with: {again}", soft_wrap=True)
-        if job.json and job.ranks.first:
-            print_json({"folder": str(folder), "finished": False, "continue": again})
-        return 128 + (stop.signal or 0)
-    screen.print(_summary(metrics, folder), soft_wrap=True)
+        words, found = f"stopped and saved; continue with: {again}", {"finished": False, "continue": again}
+    screen.print(words, soft_wrap=True)
     if job.json and job.ranks.first:
-        print_json({"folder": str(folder), "finished": True, **metrics})
-    return 0
+        print_json({"folder": str(folder), **found})
+    return 0 if metrics is not None else 128 + (stop.signal or 0)
 
 
 @contextmanager
@@ -346,13 +345,13 @@ def with_digest(settings: RunSettings) -> RunSettings:
         file = Path(settings.encoder.weights).expanduser().absolute()
         chosen = settings.encoder.model_copy(update={"weights": str(file), "sha256": file_digest(file)})
         settings = settings.model_copy(update={"encoder": chosen})
-    if settings.init.path is None:
-        return settings
-    from ocssl.runs.initial_weights import digest, read_weights
+    if settings.init.path is not None:
+        from ocssl.runs.initial_weights import digest, read_weights
 
-    path = Path(settings.init.path).expanduser().absolute()  # a run may be resumed from another folder
-    noted = settings.init.model_copy(update={"path": str(path), "sha256": digest(read_weights(path))})
-    return settings.model_copy(update={"init": noted})
+        path = Path(settings.init.path).expanduser().absolute()  # a run may be resumed from another folder
+        noted = settings.init.model_copy(update={"path": str(path), "sha256": digest(read_weights(path))})
+        settings = settings.model_copy(update={"init": noted})
+    return settings
 
 
 # ---- shared with sweep and reproduce --------------------------------------------------------------------------------

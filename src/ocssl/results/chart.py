@@ -52,15 +52,22 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A number in a row counted from the top, with an interval to either side where there is one."""
+
+    x: float
+    row: int
+    half: float | None
+    style: Style
+    words: str  # beside it
+
+
+@dataclass(frozen=True)
 class Intervals:
-    """Marks at rows counted from the top, with an interval to either side where there is one."""
+    """Marks of one kind."""
 
     name: str
-    x: Sequence[float]
-    rows: Sequence[int]
-    half: Sequence[float | None]
-    looks: Sequence[Style]
-    words: Sequence[str]  # beside each mark
+    marks: Sequence[Mark]
     filled: bool = True
 
 
@@ -105,7 +112,6 @@ class Level:
     y: float
     words: str
     alarm: bool = False  # below it something is wrong
-    style: Style | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from ocssl.results.read import Run
-from ocssl.results.run_groups import ACCURACIES, by_series, comparable, known, shared_seeds
+from ocssl.results.run_groups import ACCURACIES, by_series, comparable, known
 
 CONFIDENCE = 0.95
 LEAST_SPREAD = 1e-9  # points; below it, gaps differ by rounding only
@@ -30,12 +30,12 @@ class Difference:
     pairs: int
 
     @property
-    def low(self) -> float:
-        return self.mean - (self.half or 0.0)
+    def low(self) -> float | None:
+        return None if self.half is None else self.mean - self.half
 
     @property
-    def high(self) -> float:
-        return self.mean + (self.half or 0.0)
+    def high(self) -> float | None:
+        return None if self.half is None else self.mean + self.half
 
     @property
     def verdict(self) -> str:
@@ -82,7 +82,8 @@ class Standing:
 def standing(group: Sequence[Run]) -> Standing:
     """Who leads: the order of every table, chart and sentence."""
     series = by_series(group)
-    shared = shared_seeds(series) if len(series) > 1 else set()
+    seeds = [{run.seed for run in own if run.seed is not None} for own in series.values()]
+    shared = set.intersection(*seeds) if len(seeds) > 1 else set()
     compared = series
     if shared:
         compared = {name: [run for run in own if run.seed in shared] for name, own in series.items()}

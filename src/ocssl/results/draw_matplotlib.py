@@ -172,12 +172,12 @@ def _drawable(values: Numbers) -> list[float]:
 
 def _intervals(axes: Any, item: Intervals, rows: int) -> None:
     """Marks in their rows, the hollow ones a little lower; a bar where there is an interval."""
-    for i, (x, row, half, look) in enumerate(zip(item.x, item.rows, item.half, item.looks, strict=True)):
-        ground = {} if item.filled else {"markerfacecolor": "white"}
-        own = {"label": _label(item.name), "color": look.colour} if i == 0 else {"color": look.colour}
-        y = rows - 1 - row - (0.0 if item.filled else 0.22)
-        bar = [half] if half is not None else None
-        axes.errorbar([x], [y], xerr=bar, fmt="o", capsize=3, markersize=5, **own, **ground)
+    look = {"fmt": "o", "capsize": 3, "markersize": 5} | ({} if item.filled else {"markerfacecolor": "white"})
+    for i, mark in enumerate(item.marks):
+        own = {"color": mark.style.colour} | ({"label": _label(item.name)} if i == 0 else {})
+        y = rows - 1 - mark.row - (0.0 if item.filled else 0.22)
+        bar = [mark.half] if mark.half is not None else None
+        axes.errorbar([mark.x], [y], xerr=bar, **look, **own)
 
 
 def _bars(axes: Any, item: Bars, ends: list[float]) -> list[float]:

@@ -6,11 +6,9 @@ phone, follow light and dark, and are escaped by the template like all others.
 
 from __future__ import annotations
 
-import base64
-import io
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ocssl.results.chart import STREAM, Bars, Chart, HeatMap, Intervals, Line, Numbers, Panel, rounded
+from ocssl.results.chart import STREAM, Bars, HeatMap, Intervals, Line, Mark, Numbers, Panel, rounded
 from ocssl.results.palette import HEAT, Style
+from ocssl.results.pictures import data_url
 
 GRID = 1000  # steps of the plot's own coordinates in each direction
 TICKS, MOST_TICKS = 5, 7
@@ -30,6 +29,7 @@ DASH_ARRAYS = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "1
 GREY = Style("#808080")
 
 Tick = tuple[float, str]  # place in per cent, words
+Part = tuple[float, str, str]  # of a bar: width in per cent, colour, words
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class RowMark:
-    """A mark in a row, or a part of a bar: places in per cent."""
+    """A mark in a row: places in per cent."""
 
     place: float
     low: float | None
@@ -66,22 +66,11 @@ class RowMark:
     words: str
 
 
-@dataclass(frozen=True)
-class RowPart:
-    width: float
-    colour: str
-    words: str
-
-
 @dataclass
 class Plot:
     """What the template draws of a panel."""
 
-    title: str
-    style: Style | None
-    x: str
-    y: str
-    note: str
+    panel: Panel
     kind: str  # curves, heat, marks or bars
     x_ticks: list[Tick] = field(default_factory=list)
     y_ticks: list[Tick] = field(default_factory=list)
@@ -92,29 +81,23 @@ class Plot:
     levels: list[tuple[float, str, bool]] = field(default_factory=list)  # top, words, alarm
     picture: str = ""  # of a heat map
     ends: tuple[str, str, str] = ("", "", "")  # of its scale: least, most, unit
-    rows: list[tuple[str, list[RowMark], list[RowPart], str]] = field(default_factory=list)
+    rows: list[tuple[str, list[RowMark], list[Part], str]] = field(default_factory=list)
     zero: float | None = None
     legend: list[tuple[str, str]] = field(default_factory=list)  # colour, words
     beside: bool = True  # whether names fit beside
+    numbers: dict[str, Any] = field(default_factory=dict)  # for tooltips
 
 
-def draw(chart: Chart) -> tuple[list[Plot], list[dict[str, Any]]]:
-    """The plots of a chart, and what tooltips say about each."""
-    drawn = [_draw(panel) for panel in chart.panels]
-    return [plot for plot, _ in drawn], [numbers for _, numbers in drawn]
-
-
-def _draw(panel: Panel) -> tuple[Plot, dict[str, Any]]:
-    items = panel.items
-    plot = Plot(panel.title, panel.style, panel.x, panel.y, panel.note, "curves")
-    if any(isinstance(item, Intervals) for item in items):
-        return _marks(plot, panel), {}
-    if any(isinstance(item, Bars) for item in items):
-        return _bars(plot, panel), {}
-    for item in items:
+def draw(panel: Panel) -> Plot:
+    """The plot of a panel, whose items are all of one kind."""
+    if marks := [item for item in panel.items if isinstance(item, Intervals)]:
+        return _marks(panel, marks)
+    if bars := [item for item in panel.items if isinstance(item, Bars)]:
+        return _bars(panel, bars)
+    for item in panel.items:
         if isinstance(item, HeatMap):
-            return _heat(plot, item)
-    return _curves(plot, panel, [item for item in items if isinstance(item, Line)])
+            return _heat(panel, item)
+    return _curves(panel, [item for item in panel.items if isinstance(item, Line)])
 
 
 # ---- curves ----------------------------------------------------------------------------------------------------------
@@ -129,20 +112,20 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
+        low, high = self.low, self.high
         if self.log:
-            low, high, value = math.log10(self.low), math.log10(self.high), math.log10(max(value, self.low))
-        else:
-            low, high = self.low, self.high
+            low, high, value = math.log10(low), math.log10(high), math.log10(max(value, low))
         return min(1.0, max(0.0, (value - low) / ((high - low) or 1.0)))
 
 
-def _curves(plot: Plot, panel: Panel, lines: Sequence[Line]) -> tuple[Plot, dict[str, Any]]:
+def _curves(panel: Panel, lines: Sequence[Line]) -> Plot:
+    plot = Plot(panel, "curves")
     xs = [x for line in lines for x in rounded(line.x) if x is not None]
     ys = [y for line in lines for y in rounded(line.y) if y is not None]
     ys += [end for line in lines for _, low, high in line.edges() for end in rounded([low, high]) if end is not None]
     ys += [level.y for level in panel.levels]
     x = Scale(0.0, 100.0) if panel.x == STREAM else Scale(min(xs, default=0.0), max(xs, default=1.0))
-    y = Scale(*span(ys), panel.log) if not panel.log else Scale(*_decades(ys), True)
+    y = Scale(*(_decades(ys) if panel.log else span(ys)), panel.log)
     plot.x_ticks = [(100 * x(value), f"{value:g}") for value in ticks(x.low, x.high)]
     if panel.log:
         powers = range(round(math.log10(y.low)), round(math.log10(y.high)) + 1)
@@ -165,7 +148,8 @@ def _curves(plot: Plot, panel: Panel, lines: Sequence[Line]) -> tuple[Plot, dict
         Name(line.name, line.style or GREY, line.series or line.name, top)
         for line, top in zip(named.values(), tops, strict=True)
     ]
-    return plot, {"x": [x.low, x.high], "stream": panel.x == STREAM, "lines": [_numbers(line) for line in lines]}
+    plot.numbers = {"x": [x.low, x.high], "stream": panel.x == STREAM, "lines": [_numbers(line) for line in lines]}
+    return plot
 
 
 def _numbers(line: Line) -> dict[str, Any]:
@@ -176,7 +160,7 @@ def _numbers(line: Line) -> dict[str, Any]:
     if any(sd is not None for sd in line.deviation):
         found["sd"] = rounded(line.deviation)
     if line.band:
-        found["band"] = [[rounded([end])[0] for end in edge] for edge in line.band]
+        found["band"] = [rounded(edge) for edge in line.band]
     if line.detail:
         found |= {"details": rounded(line.details), "detail": line.detail}
     return found
@@ -187,31 +171,25 @@ def _last(values: Numbers) -> float:
 
 
 def _curve(line: Line, x: Scale, y: Scale) -> Curve:
-    points = list(zip(rounded(line.x), rounded(line.y), strict=True))
+    points = zip(rounded(line.x), rounded(line.y), strict=True)
     places = [None if a is None or b is None else _place(a, b, x, y) for a, b in points]
-    dots = ""
-    if line.marks != "none" or len([place for place in places if place]) == 1:
-        shown = [place for place in places if place]
+    shown = [place for place in places if place]
+    dots = band = ""
+    if line.marks != "none" or len(shown) == 1:
         step = max(1, len(shown) // 8) if line.marks == "few" else 1
         dots = "".join(f"M{place}h0" for place in shown[::step])
-    band = ""
     edges = [edge for edge in line.edges() if all(map(math.isfinite, edge))]
     if any(high > low for _, low, high in edges):
         there = [_place(a, high, x, y) for a, _, high in edges]
         back = [_place(a, low, x, y) for a, low, _ in reversed(edges)]
         band = f"M{'L'.join(there + back)}Z"
-    style = line.style or GREY
-    return Curve(_path(places), band, dots, style, line.series or line.name, line.width)
+    unbroken = (list(group) for known, group in itertools.groupby(places, key=bool) if known)
+    path = "".join(f"M{'L'.join(map(str, part))}" for part in unbroken)
+    return Curve(path, band, dots, line.style or GREY, line.series or line.name, line.width)
 
 
 def _place(a: float, b: float, x: Scale, y: Scale) -> str:
     return f"{GRID * x(a):.0f} {GRID * (1 - y(b)):.0f}"
-
-
-def _path(places: Iterable[str | None]) -> str:
-    """Points joined by lines, broken where one is missing."""
-    parts = (list(group) for known, group in itertools.groupby(places, key=bool) if known)
-    return "".join("M" + "L".join(str(place) for place in part) for part in parts)
 
 
 def span(values: Sequence[float]) -> tuple[float, float]:
@@ -260,60 +238,46 @@ def spread_out(wanted: Sequence[float], least: float) -> list[float]:
     >>> spread_out([50.0, 51.0, 10.0], 10.0)
     [45.5, 55.5, 10.0]
     """
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     groups: list[list[int]] = []
 
-    def middle(group: Sequence[int]) -> float:
+    def start(group: Sequence[int]) -> float:
+        """Where the first of a group stands, so that its middle is near the wanted one and all are inside."""
         half = least * (len(group) - 1) / 2
-        own = sum(wanted[i] for i in group) / len(group)
-        return min(max(own, half), max(100.0 - half, half))
+        middle = sum(wanted[i] for i in group) / len(group)
+        return min(max(middle, half), max(100.0 - half, half)) - half
 
-    for i in order:
+    for i in sorted(range(len(wanted)), key=lambda i: wanted[i]):
         groups.append([i])
-        while len(groups) > 1:
-            gap = middle(groups[-1]) - middle(groups[-2]) - least * (len(groups[-1]) + len(groups[-2])) / 2
-            if gap >= -1e-9:
-                break
+        while len(groups) > 1 and start(groups[-2]) + least * len(groups[-2]) - start(groups[-1]) > 1e-9:
             groups[-2:] = [groups[-2] + groups[-1]]
-    found = dict(_spaced(groups, middle, least))
+    found = {i: round(start(group) + least * n, 2) for group in groups for n, i in enumerate(group)}
     return [found[i] for i in range(len(wanted))]
-
-
-def _spaced(groups: Sequence[Sequence[int]], middle: Any, least: float) -> Iterator[tuple[int, float]]:
-    for group in groups:
-        start = middle(group) - least * (len(group) - 1) / 2
-        yield from ((i, round(start + least * n, 2)) for n, i in enumerate(group))
 
 
 # ---- heat maps, marks and bars ---------------------------------------------------------------------------------------
 
 
-def _heat(plot: Plot, item: HeatMap) -> tuple[Plot, dict[str, Any]]:
+def _heat(panel: Panel, item: HeatMap) -> Plot:
     """A picture of few pixels that the page stretches: as wide as the stream, a pixel row a row."""
-    plot.kind = "heat"
-    x, values = list(item.x), [rounded(row) for row in item.values]
+    values = [rounded(row) for row in item.values]
     known = [v for row in values for v in row if v is not None]
     low = item.low if item.low is not None else min(known, default=0.0)
     high = item.high if item.high is not None else max(known, default=1.0)
     middles = 100 * (np.arange(HEAT_COLUMNS) + 0.5) / HEAT_COLUMNS
-    columns = np.abs(np.array(x)[:, None] - middles).argmin(0)  # the evaluation next to each column of the picture
+    columns = np.abs(np.array(item.x)[:, None] - middles).argmin(0)  # the evaluation next to each column of the picture
     cells = np.array([[math.nan if v is None else v for v in row] for row in reversed(values)])[:, columns]
     place = np.nan_to_num((cells - low) * 255 / ((high - low) or 1.0)).round().clip(0, 255).astype(int)
     pixels = _shades()[place]
     pixels[np.isnan(cells)] = 0
-    picture = Image.fromarray(pixels)
-    plot.picture = png(picture)
+    plot = Plot(panel, "heat", picture=data_url(Image.fromarray(pixels)), ends=(f"{low:.3g}", f"{high:.3g}", item.unit))
     rows = Scale(2 * item.y[0] - item.y[1], 2 * item.y[-1] - item.y[-2]) if len(item.y) > 1 else Scale(0, 2 * item.y[0])
     plot.x_ticks = [(value, f"{value:g}") for value in ticks(0.0, 100.0)]
     plot.y_ticks = [(100 * (1 - rows(value)), _tick(value)) for value in ticks(rows.low, rows.high)]
     plot.y_ticks = [(top, words) for top, words in plot.y_ticks if 1 < top < 99]
-    plot.ends = (f"{low:.3g}", f"{high:.3g}", item.unit)
-    heat = {"what": item.what, "unit": item.unit, "y": rounded(item.y), "z": [_short(row) for row in values]}
-    return plot, {"x": [0.0, 100.0], "stream": True, "at": rounded(x), "heat": heat}
-
-
-def _short(row: Numbers) -> list[float | None]:
-    return [None if value is None else float(f"{value:.3g}") for value in row]
+    shown = [[None if value is None else float(f"{value:.3g}") for value in row] for row in values]
+    heat = {"what": item.what, "unit": item.unit, "y": rounded(item.y), "z": shown}
+    plot.numbers = {"x": [0.0, 100.0], "stream": True, "at": rounded(item.x), "heat": heat}
+    return plot
 
 
 def _shades() -> npt.NDArray[np.uint8]:
@@ -323,42 +287,29 @@ def _shades() -> npt.NDArray[np.uint8]:
     return np.stack([np.interp(at, range(len(ends)), ends[:, i]) for i in range(4)], 1).round().astype(np.uint8)
 
 
-def png(picture: Image.Image) -> str:
-    """A picture as a data URL."""
-    packed = io.BytesIO()
-    picture.save(packed, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(packed.getvalue()).decode()}"
-
-
-def _marks(plot: Plot, panel: Panel) -> Plot:
-    plot.kind = "marks"
-    items = [item for item in panel.items if isinstance(item, Intervals)]
-    ends = [0.0]
-    for item in items:
-        ends += [x + side * (half or 0.0) for x, half in zip(item.x, item.half, strict=True) for side in (-1, 1)]
-    scale = Scale(*span(ends))
-    plot.zero = 100 * scale(0.0)
+def _marks(panel: Panel, items: Sequence[Intervals]) -> Plot:
+    ends = [mark.x + side * (mark.half or 0.0) for item in items for mark in item.marks for side in (-1, 1)]
+    scale = Scale(*span([0.0, *ends]))
+    plot = Plot(panel, "marks", zero=100 * scale(0.0))
     plot.x_ticks = [(100 * scale(value), f"{value:+g}" if value else "0") for value in ticks(scale.low, scale.high)]
     for number, name in enumerate(panel.rows):
-        marks, words = [], []
-        for item in items:
-            for x, row, half, look, said in zip(item.x, item.rows, item.half, item.looks, item.words, strict=True):
-                if row == number:
-                    low, high = (None, None) if half is None else (100 * scale(x - half), 100 * scale(x + half))
-                    marks.append(RowMark(100 * scale(x), low, high, look, item.filled, f"{item.name} {said}"))
-                    words.append(f"{item.name} {said}")
-        plot.rows.append((name, marks, [], "; ".join(words)))
+        marks = [_row_mark(mark, item, scale) for item in items for mark in item.marks if mark.row == number]
+        plot.rows.append((name, marks, [], "; ".join(mark.words for mark in marks)))
     return plot
 
 
-def _bars(plot: Plot, panel: Panel) -> Plot:
-    plot.kind = "bars"
-    items = [item for item in panel.items if isinstance(item, Bars)]
+def _row_mark(mark: Mark, item: Intervals, scale: Scale) -> RowMark:
+    low, high = (None if mark.half is None else 100 * scale(mark.x + side * mark.half) for side in (-1, 1))
+    return RowMark(100 * scale(mark.x), low, high, mark.style, item.filled, f"{item.name} {mark.words}")
+
+
+def _bars(panel: Panel, items: Sequence[Bars]) -> Plot:
     totals = [sum(item.lengths[i] for item in items) for i in range(len(panel.rows))]
     most = max(totals, default=1.0) or 1.0
-    plot.legend = [(item.colour, item.name) for item in items]
+    plot = Plot(panel, "bars", legend=[(item.colour, item.name) for item in items])
     plot.x_ticks = [(100 * value / most, _tick(value)) for value in ticks(0.0, most)]
     for i, name in enumerate(panel.rows):
-        parts = [RowPart(100 * b.lengths[i] / most, b.colour, f"{b.name} {b.lengths[i]:.3g} s") for b in items]
-        plot.rows.append((name, [], [part for part in parts if part.width > 0], f"{totals[i]:.3g} s"))
+        there = [(item, item.lengths[i]) for item in items if item.lengths[i] > 0]
+        parts = [(100 * length / most, item.colour, f"{item.name} {length:.3g} s") for item, length in there]
+        plot.rows.append((name, [], parts, f"{totals[i]:.3g} s"))
     return plot

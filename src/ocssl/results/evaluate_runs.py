@@ -298,13 +298,12 @@ def diagnosis_table(found: dict[str, Any]) -> Table:
     for row in found["checkpoints"]:
         when = (str(row["position"]), _moment(row))
         for name in ("stream", "memory", "test"):
-            if row.get(name) is None:
-                continue
-            seen, shape = row[name], row[name]["shape"]
-            numbers = (seen["deviation"], seen["overlap"], seen["alignment"], shape["uniformity"])
-            cells = (number_cell(value, form=".3f") for value in numbers)
-            last = (number_cell(shape["effective_rank"]), number_cell(shape["auc"], form=".3f"))
-            rows.append(Row([*when, f"{shape['samples']} {name}", *cells, *last]))
+            if seen := row.get(name):
+                shape = seen["shape"]
+                numbers = (seen["deviation"], seen["overlap"], seen["alignment"], shape["uniformity"])
+                cells = (number_cell(value, form=".3f") for value in numbers)
+                last = (number_cell(shape["effective_rank"]), number_cell(shape["auc"], form=".3f"))
+                rows.append(Row([*when, f"{shape['samples']} {name}", *cells, *last]))
         overlap = row["online"]["overlap"]
         if overlap is not None:
             rows.append(Row([*when, "stored", "", number_cell(overlap, form=".3f"), *[""] * 4]))

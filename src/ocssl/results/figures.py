@@ -16,6 +16,7 @@ from ocssl.results.chart import (
     Intervals,
     Level,
     Line,
+    Mark,
     Numbers,
     Panel,
     age_chart,
@@ -33,18 +34,10 @@ from ocssl.results.summary import decays
 MOST_COLUMNS, MOST_ROWS, LOSS_ROWS = 60, 100, 25  # of a heat map
 MOST_VALUES, LEAST_VALUE = 128, 1e-6  # of a spectrum
 STORED = "share of the memory, %"
-PHASES: dict[str, tuple[str, ...]] = {
-    "data": ("data",),
-    "views": ("views",),
-    "forward": ("forward",),
-    "backward": ("backward", "optimizer"),
-    "memory": ("draw", "refresh", "insert"),
-    "terms": ("terms",),
-    "probe": ("probe",),
-    "save": ("save",),
-}
 OTHER = "other"
-FILLS = dict(zip((*PHASES, OTHER), QUANTITIES, strict=True))
+PHASES = ("data", "views", "forward", "backward", "memory", "terms", "probe", "save", OTHER)
+PARTS = {"backward": ("backward", "optimizer"), "memory": ("draw", "refresh", "insert")}  # all others have one
+FILLS = dict(zip(PHASES, QUANTITIES, strict=True))
 PATTERNS = dict(zip(FILLS, ("", "", "/", "", "\\", "x", ".", "-", "|"), strict=True))
 
 Column = tuple[float, Sequence[float]]  # a place in the stream, and numbers from bottom to top
@@ -107,12 +100,13 @@ def _of_term(term: str) -> Columns:
 def accuracy_levels(runs: Sequence[Run]) -> list[Level]:
     """What accuracies are read against: chance, and the untrained encoder; each where the runs agree on it."""
     levels = []
-    if counts := {len(memory.classes) for run in runs for memory in run.memories if memory.classes}:
-        levels += [Level(100 / max(counts), f"chance {100 / max(counts):.3g} %")] if len(counts) == 1 else []
+    counts = {len(memory.classes) for run in runs for memory in run.memories if memory.classes}
+    if len(counts) == 1:
+        chance = 100 / counts.pop()
+        levels.append(Level(chance, f"chance {chance:.3g} %"))
     starts = [run.start for run in runs if run.start is not None]
     if starts and len({run.benchmark for run in runs}) == 1:
-        start = fmean(starts)
-        levels.append(Level(start, f"untrained {start:.1f} %"))
+        levels.append(Level(fmean(starts), f"untrained {fmean(starts):.1f} %"))
     return levels
 
 
@@ -120,11 +114,12 @@ def forest_chart(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> Char
     """Mean differences to the reference, with their intervals where there are any, one row a series."""
     look, alike = styles(runs), len({c.reference for c in comparisons}) == 1
     rows = [c.series if alike else f"{c.series} against {c.reference}" for c in comparisons]
-    marks = [
-        _differences("average", [c.average for c in comparisons], [look[c.series] for c in comparisons], True),
-        _differences("final", [c.final for c in comparisons], [look[c.series] for c in comparisons], False),
+    looks = [look[c.series] for c in comparisons]
+    items = [
+        Intervals("average", _marks([c.average for c in comparisons], looks)),
+        Intervals("final", _marks([c.final for c in comparisons], looks), filled=False),
     ]
-    there = any(half is not None for item in marks for half in item.half)
+    there = any(mark.half is not None for item in items for mark in item.marks)
     against = f" against {comparisons[0].reference}" if alike else ""
     words = f"Right of zero the method is better{against or ' than what it is compared with'}, left of it worse. "
     words += "Filled marks: average accuracy, hollow ones: final accuracy. "
@@ -137,47 +132,42 @@ def forest_chart(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> Char
         "forest",
         f"Differences in accuracy{against}",
         words,
-        [Panel("difference in accuracy, points", "", [item for item in marks if item.x], rows=rows)],
+        [Panel("difference in accuracy, points", "", [item for item in items if item.marks], rows=rows)],
     )
 
 
-def _differences(name: str, found: Sequence[Difference | None], looks: Sequence[Style], filled: bool) -> Intervals:
-    there = [(i, d) for i, d in enumerate(found) if d is not None]
-    words = [f"{d.mean:+.2f}, {d.lack}" if d.lack else f"{d.mean:+.2f}, {d.verdict}" for _, d in there]
-    return Intervals(
-        name,
-        [d.mean for _, d in there],
-        [i for i, _ in there],
-        [d.half if d.pairs >= LEAST_PAIRS else None for _, d in there],
-        [looks[i] for i, _ in there],
-        words,
-        filled,
-    )
+def _marks(found: Sequence[Difference | None], looks: Sequence[Style]) -> list[Mark]:
+    return [
+        Mark(d.mean, row, d.half if d.pairs >= LEAST_PAIRS else None, look, f"{d.mean:+.2f}, {d.lack or d.verdict}")
+        for row, (d, look) in enumerate(zip(found, looks, strict=True))
+        if d is not None
+    ]
 
 
 def compute_chart(runs: Sequence[Run]) -> Chart | None:
     """Seconds by phase, stacked, means over seeds."""
-    groups = [(legend(group[0]), phase_seconds(group)) for group in by_series(runs).values()]
-    groups = [(name, seconds) for name, seconds in groups if seconds]
+    found = phase_seconds(runs)
     bars = [
-        Bars(phase, [seconds[phase] for _, seconds in groups], colour, PATTERNS[phase])
+        Bars(phase, [seconds[phase] for seconds in found.values()], colour, PATTERNS[phase])
         for phase, colour in FILLS.items()
-        if any(seconds[phase] for _, seconds in groups)
+        if any(seconds[phase] for seconds in found.values())
     ]
     words = "Seconds of the program by phase, means over seeds; machines and their load differ."
-    return chart("compute", "Compute by phase", words, [Panel("seconds", "", bars, rows=[name for name, _ in groups])])
+    return chart("compute", "Compute by phase", words, [Panel("seconds", "", bars, rows=list(found))])
 
 
-def phase_seconds(group: Iterable[Run]) -> dict[str, float]:
-    """Mean seconds of each phase over the runs that recorded them; phases that have no place here are `other`."""
-    recorded = [run.phases for run in group if sum(run.phases.values()) > 0]
-    if not recorded:
-        return {}
-    placed = {fine for parts in PHASES.values() for fine in parts}
-    mean = {
-        name: fmean(sum(run.get(fine, 0.0) for fine in parts) for run in recorded) for name, parts in PHASES.items()
-    }
-    return mean | {OTHER: fmean(sum(s for fine, s in run.items() if fine not in placed) for run in recorded)}
+def phase_seconds(runs: Iterable[Run]) -> dict[str, dict[str, float]]:
+    """Seconds of each phase by series, means over the runs that recorded any; what has no place here is `other`."""
+    phase_of = {part: phase for phase in PHASES for part in PARTS.get(phase, (phase,))}
+    found = {}
+    for group in by_series(runs).values():
+        recorded = [run.phases for run in group if sum(run.phases.values()) > 0]
+        spent = dict.fromkeys(PHASES, 0.0)
+        for part, seconds in (item for phases in recorded for item in phases.items()):
+            spent[phase_of.get(part, OTHER)] += seconds / len(recorded)
+        if recorded:
+            found[legend(group[0])] = spent
+    return found
 
 
 @dataclass(frozen=True)
@@ -249,10 +239,9 @@ def heat_map(spec: MapSpec, runs: Sequence[Run]) -> Chart | None:
     known = [v for cells in maps.values() for row in cells.values for v in row if v is not None]
     top, bottom = max(known, default=0.0), min(known, default=0.0)
     low = 0 if spec.from_zero else min(bottom, top - 1)
-    styled = styles(runs)
-    look = {legend(run): styled[run.series] for run in runs}
+    look = styles(runs)
     panels = [
-        Panel(STREAM, spec.axis, [replace(cells, low=low, high=top)], name, style=look[name])
+        Panel(STREAM, spec.axis, [replace(cells, low=low, high=top)], name, style=look[cells.name])
         for name, cells in maps.items()
     ]
     return chart(spec.key, spec.title, spec.caption, panels)

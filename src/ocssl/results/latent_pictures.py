@@ -6,8 +6,6 @@ last snapshot, so no data and no labels are needed.
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,7 @@ from ocssl._core.random import evaluating, generator_for
 from ocssl.errors import OcsslError
 from ocssl.evaluate.overlap_metric import overlap_count_from, sample_angles
 from ocssl.learner import Learner
-from ocssl.results.pictures import DAMAGE, Sheet, contact_sheet, require_pictures
+from ocssl.results.pictures import DAMAGE, Sheet, contact_sheet, data_url, evenly, require_pictures
 from ocssl.results.read import Run
 from ocssl.runs.folder import SNAPSHOTS, complete_checkpoints
 from ocssl.runs.snapshots import load_network
@@ -68,7 +66,7 @@ def make_moments(run: Run) -> tuple[list[Moment], list[str]]:
         try:
             learner, _ = load_network(path)
             near = _nearest(learner, images)
-            moments.append(_moment(learner, images, near, before, _when(run, path)))
+            moments.append(_moment(learner, images, near, before, _when(run, path), run.label))
             before = near
         except (OcsslError, *DAMAGE) as error:
             notes.append(f"{SNAPSHOTS}/{path.name} cannot be used: {error}")
@@ -88,13 +86,8 @@ def _images(folder: Path) -> Tensor | None:
         if len(images) <= NEIGHBOURS:
             return None
         order = born.argsort(stable=True)
-        return images[order[_evenly(len(order), most)]]
+        return images[order[evenly(len(order), most)]]
     return None
-
-
-def _evenly(count: int, most: int) -> Tensor:
-    """Evenly spaced numbers below `count`, at most `most` of them."""
-    return torch.linspace(0, count - 1, min(count, most)).round().long()
 
 
 def _when(run: Run, path: Path) -> str:
@@ -108,25 +101,26 @@ def _nearest(learner: Learner, images: Tensor) -> Tensor:
     """The nearest neighbours of some images by cosine of their features: [QUERIES, NEIGHBOURS], without themselves."""
     features = torch.from_numpy(learner.transform(images)).double()
     unit = torch.nn.functional.normalize(features, dim=1)
-    queries = _evenly(len(images), QUERIES)
+    queries = evenly(len(images), QUERIES)
     cosines = unit[queries] @ unit.T
     cosines[torch.arange(len(queries)), queries] = -2.0
     return cosines.argsort(dim=1, descending=True, stable=True)[:, :NEIGHBOURS]
 
 
-def _moment(learner: Learner, images: Tensor, near: Tensor, before: Tensor | None, when: str) -> Moment:
+def _moment(learner: Learner, images: Tensor, near: Tensor, before: Tensor | None, when: str, label: str) -> Moment:
     means, angles = _views(learner, images)
     share = overlap_count_from(means, angles)
-    chosen = _evenly(len(images), BALLS)
+    chosen = evenly(len(images), BALLS)
     balls, lines, scale = _balls(images[chosen], means[chosen], angles[chosen])
     words = f"Overlap of {100 * share:.0f} % of the pairs of {len(images)} stored images; "
     words += f"mean radius {float(angles.mean()):.3f} rad."
-    queries = _evenly(len(images), QUERIES)
+    queries = evenly(len(images), QUERIES)
     rows = torch.cat([queries[:, None], near], 1).flatten()
     pairs = zip(near.tolist(), [] if before is None else before.tolist(), strict=before is not None)
     kept = sum(len(set(a) & set(b)) for a, b in pairs)
     stayed = "" if before is None else f"{kept} of {near.numel()} neighbours are those of the moment before."
-    sheet = contact_sheet(images[rows], columns=1 + near.shape[1])
+    alt = f"Rows of an image and its nearest neighbours, {label}, {when}"
+    sheet = contact_sheet(images[rows], alt, columns=1 + near.shape[1])
     return Moment(when, balls, lines, scale, words, sheet, stayed)
 
 
@@ -152,12 +146,12 @@ def _balls(
     radius = angles.double()
     places = plane(between)
     low = (places - radius[:, None]).amin(0)
-    size = float(((places + radius[:, None]).amax(0) - low).max()) or 1.0
-    grow = (SIDE - 2 * MARGIN) / size
     extent = (places + radius[:, None]).amax(0) - low
+    size = float(extent.max()) or 1.0
+    grow = (SIDE - 2 * MARGIN) / size
     shown = (places - low + (size - extent) / 2) * grow + MARGIN
     balls = [
-        Ball(round(x, 1), round(y, 1), round(r, 1), _thumb(image))
+        Ball(round(x, 1), round(y, 1), round(r, 1), data_url(_thumb(image)))
         for (x, y), r, image in zip(shown.tolist(), (radius * grow).tolist(), images, strict=True)
     ]
     meet = (radius[:, None] + radius[None] - between > 0).triu(1).nonzero().tolist()
@@ -183,9 +177,6 @@ def plane(distances: Tensor) -> Tensor:
     return turned.to(distances.dtype)
 
 
-def _thumb(image: Tensor) -> str:
+def _thumb(image: Tensor) -> Image.Image:
     picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
-    picture = picture.resize((THUMB, THUMB), Image.Resampling.BOX)
-    packed = io.BytesIO()
-    picture.save(packed, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(packed.getvalue()).decode()}"
+    return picture.resize((THUMB, THUMB), Image.Resampling.BOX)

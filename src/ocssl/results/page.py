@@ -117,7 +117,7 @@ def make_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    drawn = {chart.key: draw(chart) for group in charts.values() for chart in group}
+    plots = {chart.key: [draw(panel) for panel in chart.panels] for group in charts.values() for chart in group}
     return templates.get_template("page.html").render(
         title="ocssl report: " + (", ".join(names) if len(names) <= 5 else f"{len(runs)} runs of {len(names)} methods"),
         runs=runs,
@@ -135,7 +135,7 @@ def make_page(
         decays={name: decay_words(group) for name, group in series.items()},
         decay_rule=RULE,
         charts=charts,
-        plots_of={key: plots for key, (plots, _) in drawn.items()},
+        plots_of=plots,
         methods=report_tables.methods(runs),
         health_table=report_tables.health_table(runs),
         each_run=report_tables.each_run(runs),
@@ -154,7 +154,7 @@ def make_page(
         most_looked_through=0 if follow else MOST_LOOKED_THROUGH,
         rerun_command=rerun_command,
         **_memories(runs),
-        **_style_and_script({key: numbers for key, (_, numbers) in drawn.items()}),
+        **_style_and_script({key: [plot.numbers for plot in drawn] for key, drawn in plots.items()}),
     )
 
 
@@ -167,7 +167,8 @@ def _style_and_script(numbers: dict[str, Any]) -> dict[str, Markup]:
     light, dark = (" ".join(f"--c{i}: {colour};" for i, colour in enumerate(own)) for own in (COLOURS, DARK))
     colours = f":root {{ {light} --heat: linear-gradient(to right, {', '.join(HEAT)}); }}\n"
     colours += f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
-    found = {"style": colours + style, "script": script, "numbers": data, "hashes": _hash(script)}
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    found = {"style": colours + style, "script": script, "numbers": data, "hashes": f"'sha256-{digest}'"}
     return {name: Markup(text) for name, text in found.items()}
 
 
@@ -178,10 +179,6 @@ def _memories(runs: Sequence[Run]) -> dict[str, Any]:
         pictured = [max(group, key=lambda run: run.seed or 0) for group in by_series(storing).values()][:MOST_GALLERIES]
     without = [run.label for run in runs if run.settings.get("memory.capacity") == 0]
     return {"pictured": pictured, "left_out": len(storing) - len(pictured), "without_memory": without}
-
-
-def _hash(script: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _how_to_read(runs: Sequence[Run]) -> list[str]:

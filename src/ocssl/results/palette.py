@@ -71,10 +71,9 @@ def styles(runs: Sequence[Run]) -> dict[str, Style]:
     for series, method in sorted(wanted.items(), key=lambda item: item[1] not in METHODS):
         number = look_of(method)
         colour, dash = number % len(COLOURS), number // len(COLOURS) % len(DASHES)
-        for step in range(len(COLOURS) * len(DASHES)):
-            place = ((colour + step // len(DASHES)) % len(COLOURS), (dash + step) % len(DASHES))
-            if place not in taken:
-                break
+        steps = range(len(COLOURS) * len(DASHES))
+        places = [((colour + step // len(DASHES)) % len(COLOURS), (dash + step) % len(DASHES)) for step in steps]
+        place = next((place for place in places if place not in taken), places[-1])
         taken.add(place)
         look[series] = Style(COLOURS[place[0]], DASHES[place[1]], SYMBOLS[place[0] % len(SYMBOLS)])
     return {series: look[series] for series in wanted}

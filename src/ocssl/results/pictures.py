@@ -7,6 +7,7 @@ import io
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from PIL import Image, features
@@ -19,7 +20,7 @@ from ocssl.runs.folder import SNAPSHOTS, complete_checkpoints
 
 TILE, GAP, COLUMNS, MOST, MOST_EVICTED = 40, 2, 20, 200, 40
 STRIP = 24  # images
-LARGEST_PNG = 60_000  # bytes; larger sheets are photographs, which WebP packs ten times smaller
+LARGEST_PNG = 80_022  # characters of its URL, 60,000 bytes; larger are photographs, which WebP packs ten times smaller
 DAMAGE = (CheckpointError, KeyError, TypeError, ValueError, IndexError, RuntimeError)
 
 
@@ -30,29 +31,19 @@ class Sheet:
     address: str  # the picture itself as a data URL, so that a page holds it
     width: int
     height: int
+    alt: str  # what it shows, for who cannot see it
 
 
 @dataclass(frozen=True)
-class Evicted:
-    """Pictures that the memory held at one evaluation and no longer at the next."""
+class Pictures:
+    """Some images of a memory, and a sentence on them."""
 
-    sheet: Sheet | None  # None where all were kept
-    when: str  # between which evaluations
+    sheet: Sheet | None  # None where there are none
     words: str
 
 
-@dataclass(frozen=True)
-class Gallery:
-    """The first slots of the newest readable checkpoint as a sheet, and all of them in numbers."""
-
-    sheet: Sheet
-    shown: int
-    order: str
-    words: str
-
-
-def make_gallery(run: Run) -> tuple[Gallery | None, list[str]]:
-    """The memory of the newest checkpoint that is whole, with notes on what could not be read."""
+def make_gallery(run: Run) -> tuple[Pictures | None, list[str]]:
+    """The first slots of the newest checkpoint that is whole, all in numbers, and notes on what could not be read."""
     notes: list[str] = []
     for state in reversed(complete_checkpoints(run.folder)):
         try:
@@ -70,22 +61,18 @@ def make_gallery(run: Run) -> tuple[Gallery | None, list[str]]:
             words += f"mean stored loss {float(loss[loss.isfinite()].double().mean()):.3f}, " if ranked else ""
             words += f"mean age {float(tensors['memory.seen']) - float(born.double().mean()):.0f} stream images, "
             words += f"median draws {float(draws.double().quantile(0.5)):.0f}."
-            return Gallery(contact_sheet(image[best]), len(best), order, words), notes
+            alt = f"Contact sheet of {len(best)} images in the final memory of {run.label}, {order}"
+            return Pictures(contact_sheet(image[best], alt), words), notes
         except DAMAGE:
             notes.append(f"Checkpoint {state.name} is damaged and was skipped.")
     return None, [*notes, "No checkpoint can be read, so the memory is not shown."]
 
 
-@dataclass(frozen=True)
-class Strip:
-    """Some images of a memory in the order of their arrival, to be compared with those of other methods."""
+def make_strip(run: Run) -> Pictures | None:
+    """Images spread evenly over the final memory, oldest first, to be compared with those of other methods.
 
-    sheet: Sheet
-    words: str
-
-
-def make_strip(run: Run) -> Strip | None:
-    """Images spread evenly over the final memory, oldest first; None where no checkpoint can be read."""
+    None where no checkpoint can be read.
+    """
     for state in reversed(complete_checkpoints(run.folder)):
         try:
             tensors, _ = checkpoint.read(state)
@@ -94,16 +81,17 @@ def make_strip(run: Run) -> Strip | None:
                 return None
             require_pictures(images, born)
             order = born.argsort(stable=True)
-            chosen = order[torch.linspace(0, len(order) - 1, min(len(order), STRIP)).round().long()]
+            chosen = order[evenly(len(order), STRIP)]
             low, middle, high = (100 * float(born.double().quantile(q)) / float(seen) for q in (0.0, 0.5, 1.0))
             words = f"arrived between {low:.0f} and {high:.0f} % of the stream, half of them after {middle:.0f} %"
-            return Strip(contact_sheet(images[chosen], columns=STRIP), words)
+            alt = f"Images that {run.label} keeps, oldest first: {words}"
+            return Pictures(contact_sheet(images[chosen], alt, columns=STRIP), words)
         except DAMAGE:
             continue
     return None
 
 
-def make_evicted(run: Run) -> list[Evicted]:
+def make_evicted(run: Run) -> list[Pictures]:
     """What was evicted after the first evaluation with a memory, after one in the middle, and before the last."""
     found = [path for path in complete_checkpoints(run.folder, SNAPSHOTS) if path.name.isdecimal()]
     pairs = [pair for pair in itertools.pairwise(found) if int(pair[0].name) > 0]
@@ -114,8 +102,6 @@ def make_evicted(run: Run) -> list[Evicted]:
         try:
             tiles, ids = checkpoint.read(before)[0], checkpoint.read(after)[0]["memory.column.id"]
             images, names = tiles["tile.image"], tiles["tile.id"]
-            if not len(images):
-                continue
             require_pictures(images, names)
             gone = images[~torch.isin(names, ids)]
             when = "between two evaluations"
@@ -124,19 +110,26 @@ def make_evicted(run: Run) -> list[Evicted]:
                 when = f"between {begin:.0f} and {end:.0f} % of the stream"
             cut = f" ({MOST_EVICTED} shown)" if len(gone) > MOST_EVICTED else ""
             words = f"{len(gone)} of {len(images)} pictured images left {when}{cut}."
-            evicted.append(Evicted(contact_sheet(gone[:MOST_EVICTED]) if len(gone) else None, when, words))
+            alt = f"Images evicted from the memory of {run.label} {when}"
+            evicted.append(Pictures(contact_sheet(gone[:MOST_EVICTED], alt) if len(gone) else None, words))
         except DAMAGE:
-            continue  # an older or a damaged snapshot: the others are shown
+            continue  # an empty, an older or a damaged snapshot: the others are shown
     return evicted
 
 
 def require_pictures(images: Tensor, *columns: Tensor) -> None:
+    """Raise ValueError if these are no images, or if a column has not a number for each."""
     fits = images.ndim == 4 and images.shape[1] == 3 and images.numel() and images.dtype == torch.uint8
     if not fits or any(column.ndim != 1 or len(column) != len(images) for column in columns):
         raise ValueError("columns of a memory do not have these shapes")
 
 
-def contact_sheet(images: Tensor, columns: int = COLUMNS) -> Sheet:
+def evenly(count: int, most: int) -> Tensor:
+    """Evenly spaced numbers below `count`, at most `most` of them."""
+    return torch.linspace(0, count - 1, min(count, most)).round().long()
+
+
+def contact_sheet(images: Tensor, alt: str, columns: int = COLUMNS) -> Sheet:
     """Tiles side by side on a clear ground: small images grow by a whole factor, large ones shrink. [n, 3, H, W]"""
     high, wide = images.shape[2:]
     factor = TILE // max(high, wide) or TILE / max(high, wide)
@@ -149,9 +142,14 @@ def contact_sheet(images: Tensor, columns: int = COLUMNS) -> Sheet:
         method = Image.Resampling.NEAREST if factor >= 1 else Image.Resampling.BOX
         tile = Image.fromarray(pixels).resize(size, method)
         sheet.paste(tile, (column * (size[0] + GAP), row * (size[1] + GAP)))
-    kind, packed = "png", io.BytesIO()
-    sheet.save(packed, "PNG", optimize=True)
-    if packed.tell() > LARGEST_PNG and features.check("webp"):  # the eye cannot tell them apart at this size
-        kind, packed = "webp", io.BytesIO()
-        sheet.save(packed, "WEBP", quality=80, method=4)
-    return Sheet(f"data:image/{kind};base64,{base64.b64encode(packed.getvalue()).decode()}", *sheet.size)
+    address = data_url(sheet)
+    if len(address) > LARGEST_PNG and features.check("webp"):  # the eye cannot tell them apart at this size
+        address = data_url(sheet, "webp", quality=80, method=4)
+    return Sheet(address, *sheet.size, alt)
+
+
+def data_url(picture: Image.Image, kind: str = "png", **options: Any) -> str:
+    """A picture as text that a page holds; `options` are those of the encoder."""
+    packed = io.BytesIO()
+    picture.save(packed, kind, **(options or {"optimize": True}))
+    return f"data:image/{kind};base64,{base64.b64encode(packed.getvalue()).decode()}"

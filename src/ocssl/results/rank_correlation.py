@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -68,10 +67,10 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
     return float(x @ y) / length if length > 0 else None
 
 
-def bootstrap(units: int, value: Callable[[npt.NDArray[np.int64]], float | None], seed: int = 0) -> Floats:
+def bootstrap(units: Floats, value: Callable[[Floats], float | None], seed: int = 0) -> Floats:
     """The value on resampled units, sorted; samples on which it does not exist are left out."""
     generator = np.random.default_rng(seed)
-    found = (value(generator.integers(0, units, units)) for _ in range(SAMPLES))
+    found = (value(units[generator.integers(0, len(units), len(units))]) for _ in range(SAMPLES))
     return np.sort([one for one in found if one is not None])
 
 
@@ -113,12 +112,7 @@ def within(runs: Sequence[Run], changes: bool = False) -> list[Correlation]:
             rho = spearman(*zip(*pairs, strict=True)) if len(pairs) >= LEAST_EVALUATIONS else None
             if rho is not None and key != ACCURACY:
                 found.setdefault(key, []).append(rho)
-    return _sorted([_within(key, np.asarray(rhos)) for key, rhos in found.items()])
-
-
-def _within(key: str, rhos: Floats) -> Correlation:
-    samples = bootstrap(len(rhos), lambda chosen: float(rhos[chosen].mean()))
-    return _correlation(key, float(rhos.mean()), samples, len(rhos))
+    return _correlations({key: np.asarray(rhos) for key, rhos in found.items()}, lambda rhos: float(rhos.mean()))
 
 
 def between(runs: Sequence[Run]) -> list[Correlation]:
@@ -132,29 +126,21 @@ def between(runs: Sequence[Run]) -> list[Correlation]:
             known = [(a, b) for a, b in both if a is not None and b is not None]
             if known and key != ACCURACY:
                 points.setdefault(key, []).append((fmean(a for a, _ in known), fmean(b for _, b in known)))
+    tables = {key: np.asarray(pairs) for key, pairs in points.items() if len(pairs) >= LEAST_METHODS}
+    return _correlations(tables, lambda table: spearman(*table.T.tolist()))
+
+
+def _correlations(measured: Mapping[str, Floats], value: Callable[[Floats], float | None]) -> list[Correlation]:
+    """The value of each measure over its units, with an interval where there are enough of them; the largest first."""
     found = []
-    for key, pairs in points.items():
-        table = np.asarray(pairs)
-        rho = spearman(*table.T.tolist()) if len(pairs) >= LEAST_METHODS else None
-        if rho is not None:
-            samples = bootstrap(len(pairs), partial(_of_rows, table))
-            found.append(_correlation(key, rho, samples, len(pairs)))
-    return _sorted(found)
-
-
-def _of_rows(table: Floats, chosen: npt.NDArray[np.int64]) -> float | None:
-    return spearman(*table[chosen].T.tolist())
-
-
-def _correlation(key: str, rho: float, samples: Floats, units: int) -> Correlation:
-    if units < LEAST_UNITS or not len(samples):
-        return Correlation(key, rho, None, None, units)
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(samples, [tail, 100 - tail])
-    return Correlation(key, rho, float(low), float(high), units)
-
-
-def _sorted(found: list[Correlation]) -> list[Correlation]:
+    for key, units in measured.items():
+        rho, low, high = value(units), None, None
+        if rho is None:
+            continue
+        if len(units) >= LEAST_UNITS and len(samples := bootstrap(units, value)):
+            tail = 100 * (1 - CONFIDENCE) / 2
+            low, high = np.percentile(samples, [tail, 100 - tail]).tolist()
+        found.append(Correlation(key, rho, low, high, len(units)))
     return sorted(found, key=lambda one: -abs(one.rho))
 
 

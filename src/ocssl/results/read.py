@@ -205,8 +205,8 @@ def _read_events(run: Run) -> None:
                         run.evaluations.append(Evaluation(int(experience), share, seen, measured, tasks))
                 case "spectrum" if values := numbers(event.get("values")):
                     run.spectra.append(Spectrum(share, values))
-                case "memory":
-                    run.memories += filter(None, [_memory(event, share)])
+                case "memory" if memory := _memory(event, share):
+                    run.memories.append(memory)
                 case "bad-image":
                     run.skipped.append((str(event.get("name", "unknown")), str(event.get("reason", "unknown"))))
                 case "collapse" | "non-finite-loss" as kind:

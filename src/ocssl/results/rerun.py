@@ -26,9 +26,8 @@ def rerun_command(run: Run) -> tuple[str, str]:
     words = None if run.method.endswith(".toml") else _assignments(wanted)
     if words is not None:
         sets = [part for word in words for part in ("--set", word)]
-        return "Make this run again:", shlex.join(
-            [*start, "run", wanted.method, wanted.benchmark, "--seed", str(wanted.seed), *sets]
-        )
+        again = [*start, "run", wanted.method, wanted.benchmark, "--seed", str(wanted.seed), *sets]
+        return "Make this run again:", shlex.join(again)
     folder = run.folder.resolve().name
     copy = shlex.quote(f"{folder}-again")
     return (

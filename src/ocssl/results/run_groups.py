@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -172,12 +172,6 @@ def _alike(run: Run) -> dict[str, Any]:
     return stream | evaluated | {"images": run.images and run.images[:8]}
 
 
-def shared_seeds(series: Mapping[str, Sequence[Run]]) -> set[int]:
-    """Seeds that every series has."""
-    seeds = [{run.seed for run in group if run.seed is not None} for group in series.values()]
-    return set.intersection(*seeds) if seeds else set()
-
-
 def known(runs: Iterable[Run], measure: Accuracy) -> list[float]:
     """A measure of the runs that have it."""
     return [value for value in (getattr(run, measure) for run in runs) if value is not None]
@@ -211,12 +205,10 @@ def shortened(texts: Iterable[str]) -> dict[str, str]:
     dict_values(['solar', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx… (2)'])
     """
     names: dict[str, str] = {}
-    taken = set[str]()
     for text in dict.fromkeys(texts):
         name, number = short(text), 1
-        while name in taken:
+        while name in names.values():
             number += 1
             name = f"{short(text)} ({number})"
         names[text] = name
-        taken.add(name)
     return names

@@ -17,11 +17,11 @@ def that_differ(runs: Sequence[Run]) -> Table:
     """One row a setting in which runs differ, one column a series."""
     known = [run for run in runs if run.settings]
     groups = by_series(known)
-    rows = []
-    for key in _keys(known):
-        values = {name: _values(key, group) for name, group in groups.items()}
-        if len({repr(run.settings.get(key)) for run in known}) > 1 and key not in NAMED:
-            rows.append(Row((key, *values.values())))
+    rows = [
+        Row((key, *(_values(key, group) for group in groups.values())))
+        for key in _keys(known)
+        if len({repr(run.settings.get(key)) for run in known}) > 1 and key not in NAMED
+    ]
     headers = ("setting", *groups)
     caption = "Settings in which these runs differ; a dash stands for one that a run does not have."
     return Table(headers, rows, tuple(range(len(headers))), caption=caption, key="settings-that-differ")

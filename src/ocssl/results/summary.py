@@ -207,8 +207,9 @@ class Card:
 def cards(runs: Sequence[Run]) -> list[Card]:
     """Who leads, by how much, how sure that is, and whether anything degrades."""
     groups = comparable(runs)
-    found = [card for group in groups[:1] for card in _lead(standing(group))] if len(groups) == 1 else []
-    if len(groups) > 1:
+    if len(groups) == 1:
+        found = _lead(standing(groups[0]))
+    else:
         found = [_leader(standing(group), group[0].benchmark) for group in groups[:MOST_LEADERS]]
     return [*(found or _seen(runs)), _well(runs), *_finished(runs)]
 

@@ -126,8 +126,8 @@ def comparison_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     for c in comparisons:
         for measure, d in zip(ACCURACIES, (c.final, c.average), strict=True):
             entry = {"method": c.series, "against": c.reference, "benchmark": c.run.benchmark, "measure": measure}
-            ends = {"low": d.low, "high": d.high} if d and d.half is not None else {"low": None, "high": None}
-            numbers = {"pairs": d.pairs if d else 0, "difference": d.mean if d else None, **ends}
+            mean, low, high = (d.mean, d.low, d.high) if d else (None, None, None)
+            numbers = {"pairs": d.pairs if d else 0, "difference": mean, "low": low, "high": high}
             found.append({**entry, **numbers, "verdict": (d.lack or d.verdict) if d else "no shared seed"})
     return found
 
@@ -188,8 +188,7 @@ def memories(runs: Sequence[Run]) -> Table:
 
 def compute(runs: Sequence[Run]) -> Table:
     """Seconds by phase."""
-    found = {legend(group[0]): phase_seconds(group) for group in by_series(runs).values()}
-    rows = tuple(Row((name, *(f"{seconds[p]:.1f}" for p in FILLS))) for name, seconds in found.items() if seconds)
+    rows = [Row((name, *(f"{seconds[p]:.1f}" for p in FILLS))) for name, seconds in phase_seconds(runs).items()]
     return Table(("method", *FILLS), rows, caption="Means over seeds, in seconds.", key="seconds")
 
 
@@ -215,8 +214,7 @@ def numbers_of_comparison(comparisons: Sequence[Comparison]) -> Table:
     rows = []
     for c in comparisons:
         for accuracy, found in zip(ACCURACIES, (c.final, c.average), strict=True):
-            ends = (found.low, found.high) if found and found.half is not None else (None, None)
-            numbers = map(_exact, (found.mean if found else None, *ends))
+            numbers = map(_exact, (found.mean, found.low, found.high) if found else (None, None, None))
             pairs, verdict = (str(found.pairs), found.verdict) if found else ("0", MISSING)
             rows.append(Row((c.series, c.reference, accuracy, pairs, *numbers, verdict), c.run.regime))
     headers = ("method", "against", "measure", "pairs", "difference", "low", "high", "verdict")

@@ -18,11 +18,8 @@ def work(settings: RunSettings) -> float:
     A row backwards counts twice, once for weights and once for inputs: each takes as long as one forwards.
     """
     passes = passes_of(settings.learner())
-    forward, backward = (
-        sum(rows for name, rows in counted.items() if name.endswith(f".{REST}"))
-        for counted in (passes.forward, passes.backward)
-    )
-    return float(forward + backward)
+    rows = [*passes.forward.items(), *passes.backward.items()]
+    return float(sum(count for name, count in rows if name.endswith(f".{REST}")))
 
 
 def with_passes(settings: RunSettings, passes: int) -> RunSettings:

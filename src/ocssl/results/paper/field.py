@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from ocssl._core.table import MISSING, Row, Table, number_cell
+from ocssl._core.table import MISSING, Row, Table, mean_and_deviation, mean_cell, number_cell
 from ocssl.results.compare import CONFIDENCE, LEAST_PAIRS, LEAST_SPREAD, TOO_FEW, t_quantile, t_within
 from ocssl.results.paper.equal_compute import work
 from ocssl.results.paper.plan import Plan, Planned
@@ -158,12 +158,10 @@ def blocks_table(blocks: Sequence[Block], against_: str) -> Table:
     rows = []
     for block in blocks:
         for name, own in sorted(block.scores.items(), key=lambda item: -fmean(item[1].values())):
-            values = list(own.values())
-            cell = number_cell(fmean(values), stdev(values) if len(values) > 1 else None)
             found = gaps.get(f"{block.name}: {name}")
             clear = ("yes" if found.clear else "no") if found and found.half is not None else MISSING
             words = found.words if found else MISSING
-            rows.append(Row([name, f"{len(values)}", cell, words, clear], block.name))
+            rows.append(Row([name, f"{len(own)}", mean_cell(own.values()), words, clear], block.name))
     tests = sum(gap.p is not None for gap in gaps.values())
     note = f"Mean ± standard deviation over seeds. Intervals are corrected for {tests} comparisons (Holm, 95 %)."
     heads = ["method", "seeds", "average, %", f"points above {against_}", "clear"]
@@ -173,16 +171,13 @@ def blocks_table(blocks: Sequence[Block], against_: str) -> Table:
 def cost_table(planned: Sequence[Planned], groups: Sequence[Group], against_: str) -> Table:
     """Passes that equal compute gives a method, its work beside the reference's, and the seconds of its runs."""
     rows = []
-    names = list(dict.fromkeys(run.row for run in planned))
-    first = {run.row: run for run in reversed(planned)}
-    budget = work(first[against_].settings)
-    for name in names:
-        run = first[name]
-        spent = [result.training_seconds() for group in groups if group.row == name for result in group.results]
-        share = work(run.settings) / budget
-        rows.append(
-            Row([name, f"{run.settings.schedule.passes}", f"{share:.1%}", number_cell(_mean(spent), form=".0f")])
-        )
+    first = {run.row: run.settings for run in reversed(planned)}
+    budget = work(first[against_])
+    for name in dict.fromkeys(run.row for run in planned):
+        settings = first[name]
+        spent = (result.training_seconds() for group in groups if group.row == name for result in group.results)
+        seconds = number_cell(mean_and_deviation(spent)[0], form=".0f")
+        rows.append(Row([name, f"{settings.schedule.passes}", f"{work(settings) / budget:.1%}", seconds]))
     note = "Work: rows through encoders, forwards and backwards (twice), in a stream minibatch with a full memory."
     heads = ["method", "passes", f"work, of {against_}", "training, s a run"]
     return Table(heads, rows, text=(0,), title="Cost", caption=note, framed=True)
@@ -191,16 +186,14 @@ def cost_table(planned: Sequence[Planned], groups: Sequence[Group], against_: st
 def progress_table(planned: Sequence[Planned], groups: Sequence[Group]) -> Table:
     """How many of the planned runs of each block are finished."""
     done = {result.planned.address for group in groups for result in group.results}
-    wanted: dict[str, set[str]] = {}
-    seeds: dict[str, set[int]] = {}
+    blocks: dict[str, dict[str, int]] = {}  # by address, the seed
     for run in planned:
-        wanted.setdefault(block_name(run), set()).add(run.address)
-        if run.address in done:
-            seeds.setdefault(block_name(run), set()).add(run.settings.seed)
-    rows = [
-        Row([name, f"{len(runs & done)} of {len(runs)}", ", ".join(map(str, sorted(seeds.get(name, ())))) or MISSING])
-        for name, runs in wanted.items()
-    ]
+        blocks.setdefault(block_name(run), {})[run.address] = run.settings.seed
+    rows = []
+    for name, seeds in blocks.items():
+        there = sorted({seeds[address] for address in seeds.keys() & done})
+        finished = f"{len(seeds.keys() & done)} of {len(seeds)}"
+        rows.append(Row([name, finished, ", ".join(map(str, there)) or MISSING]))
     heads = ["block", "finished runs", "seeds"]
     return Table(heads, rows, text=(0, 1, 2), title="What has been run", framed=True)
 
@@ -210,7 +203,3 @@ def tables(plan: Plan, planned: Sequence[Planned], groups: Sequence[Group], agai
     blocks = blocks_of(groups)
     results = [ranks_table(plan, blocks, against_), blocks_table(blocks, against_)] if blocks else []
     return [*results, cost_table(planned, groups, against_), progress_table(planned, groups)]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return fmean(values) if values else None

@@ -157,9 +157,8 @@ def cost_table(costs: Sequence[Costed], scale: Scale, machine: Machine) -> Table
         ]
         rows.append(Row(cells))
     heads = ["plan", "row", "benchmark", "runs", "steps", "lr", "passes", "M", "omega", "FLOP", "memory", "time a run"]
-    new = [(costed.new, costed.cost) for costed in costs]
-    total = sum(count for count, _ in new)
-    flops, seconds = (sum(count * getattr(cost, key) for count, cost in new) for key in ("flops", "seconds"))
+    total = sum(costed.new for costed in costs)
+    flops, seconds = (sum(costed.new * getattr(costed.cost, key) for costed in costs) for key in ("flops", "seconds"))
     how = "measured rates" if machine.measured else "an assumed utilisation of its data sheet"
     note = (
         f"{scale.note} {total} runs in all, {flops:.2e} FLOP, {_hours(seconds)} one after another on {machine.name} "

@@ -194,8 +194,6 @@ def read_plan(name: str) -> Plan:
 def runs_of(plan: Plan, scale: Scale) -> list[Planned]:
     """The runs of a plan at a scale, row by row."""
     runs: list[Planned] = []
-    passes: dict[tuple[str, float], int] = {}
-    budgets: dict[str, float] = {}
     for row, point, benchmark, seed in itertools.product(
         plan.rows, plan.points(), scale.benchmarks(plan.benchmarks), plan.seeds
     ):
@@ -203,13 +201,8 @@ def runs_of(plan: Plan, scale: Scale) -> list[Planned]:
         wanted = {**common, **row.set, **row.on.get(benchmark, {})}
         settings = scale.resolve(row.method, benchmark, seed, wanted)
         if plan.equal:
-            if (budget := budgets.get(repr(common))) is None:
-                budget = equal_compute.work(scale.resolve(plan.equal, benchmark, seed, common))
-                budgets[repr(common)] = budget
-            key = (settings.learner().model_dump_json(), budget)
-            if key not in passes:
-                passes[key] = equal_compute.equal_passes(settings, budget)
-            settings = equal_compute.with_passes(settings, passes[key])
+            budget = equal_compute.work(scale.resolve(plan.equal, benchmark, seed, common))
+            settings = equal_compute.with_passes(settings, equal_compute.equal_passes(settings, budget))
         parent = next((run for run in runs if run.row == row.init and run.settings.seed == seed), None)
         address = address_of(settings, parent.address if parent else None)
         runs.append(Planned(row.name, point, benchmark, settings, address, parent))

@@ -76,21 +76,20 @@ def _show(
         files: dict[str, bytes] = {}
         if show["kind"] in ("table", "time", "rules"):
             table = _table(plan, scale, groups, show)
-            shown.append(table)
-            table.show(console)
+            tables = [table]
             files = {"md": table.markdown().encode(), "tex": table.latex().encode(), "csv": table.csv().encode()}
         elif show["kind"] == "field":
-            found = field.tables(plan, runs_of(plan, scale), groups, show["against"])
-            for table in found:
-                shown.append(table)
-                table.show(console)
-            files = {"md": "\n".join(table.markdown() for table in found).encode()}
-        elif panels := panels_of(show, groups, diagnoses):
-            for panel in panels:
-                shown.append(table_of(panel, title, scale.note))
-                shown[-1].show(console)
-            files = print_chart(Chart("", f"{title}. {scale.note}" if scale.benchmark else title, "", panels))
-            files = {"png": files["png"], "pdf": files["pdf"], "csv": points_csv(panels, scale.label).encode()}
+            tables = field.tables(plan, runs_of(plan, scale), groups, show["against"])
+            files = {"md": "\n".join(table.markdown() for table in tables).encode()}
+        else:
+            panels = panels_of(show, groups, diagnoses)
+            tables = [table_of(panel, title, scale.note) for panel in panels]
+            if panels:
+                files = print_chart(Chart("", f"{title}. {scale.note}" if scale.benchmark else title, "", panels))
+                files["csv"] = points_csv(panels, scale.label).encode()
+        for table in tables:
+            shown.append(table)
+            table.show(console)
         for suffix, content in files.items():
             written.append(path.with_suffix(f".{suffix}"))
             write_out(written[-1], content)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ocssl._core.table import mean_and_deviation
 from ocssl.errors import OcsslError, RunFolderError
-from ocssl.launch.process_pool import run_all
+from ocssl.launch import process_pool
 from ocssl.results.paper.plan import Planned, by_seeds
 from ocssl.runs.config import RunSettings
 from ocssl.runs.events import read_events
@@ -27,17 +27,14 @@ NOT_TRAINING = ("probe", "save")  # phases that are no part of learning
 WINDOWS = 50  # parts of the stream over which the loss is averaged
 
 
+@dataclass
 class RunStore:
     """Run folders under one folder. `reading` says where the images of a benchmark lie, `run_all` who runs them."""
 
-    def __init__(
-        self,
-        out: Path,
-        reading: Mapping[str, DataSettings],
-        device: str = "cpu",
-        run_all: Callable[..., dict[str, str]] = run_all,
-    ) -> None:
-        self.out, self.reading, self.device, self.run_all = out, reading, device, run_all
+    out: Path
+    reading: Mapping[str, DataSettings]
+    device: str = "cpu"
+    run_all: Callable[..., dict[str, str]] = process_pool.run_all
 
     def make(self) -> None:
         """Make the folder for all of it, so that one that cannot be made is an error before anything is run."""
