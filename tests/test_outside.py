@@ -17,7 +17,7 @@ from ocssl import cli
 from ocssl._core.measures import MEASURES, Measure, Measures
 from ocssl._core.registry import load_parts
 from ocssl._training.optimizer import OPTIMIZERS
-from ocssl.cli.listing import names
+from ocssl.cli.list_names import names
 from ocssl.cost.work import minibatch_load
 from ocssl.encoders import ENCODERS
 from ocssl.errors import SettingError

@@ -27,7 +27,7 @@ def test_every_public_name_can_be_imported() -> None:
     assert [name for name in ocssl.__all__ if name.startswith("_")] == ["__version__"]
     for name in set(ocssl.__all__) - {"Index", "Learner", "__version__", "images", "load_encoder"}:
         assert getattr(ocssl, name) is importlib.import_module(f"ocssl.{name}")
-    assert ocssl.load_encoder.__module__ == "ocssl.embed.ready_encoder"
+    assert ocssl.load_encoder.__module__ == "ocssl.embed.image_encoder"
     assert ocssl.Learner.__module__ == "ocssl.learner"
 
 

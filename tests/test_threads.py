@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import ocssl
-from ocssl._core.torch_state import own_torch_state
+from ocssl._core.exclusive_call import own_torch_state
 from ocssl.errors import DataError, NonFiniteLoss, SettingError
 
 SMALL = {

@@ -6,14 +6,14 @@ registries and base classes. All other modules, and those with an underscore, se
 
 from typing import TYPE_CHECKING
 
-from ocssl._core.lazy import lazy
+from ocssl._core.lazy_import import lazy
 
 if TYPE_CHECKING:
     from ocssl import checks, data, encoders, errors, evaluate, memory, objectives, recipes, settings, terms, views
     from ocssl._core.version import __version__
     from ocssl.data.images import images
+    from ocssl.embed.image_encoder import load_encoder
     from ocssl.embed.index import Index
-    from ocssl.embed.ready_encoder import load_encoder
     from ocssl.learner import Learner
 
 __all__ = [
@@ -43,7 +43,7 @@ __getattr__, __dir__ = lazy(
         "Learner": "ocssl.learner",
         "__version__": "ocssl._core.version",
         "images": "ocssl.data.images",
-        "load_encoder": "ocssl.embed.ready_encoder",
+        "load_encoder": "ocssl.embed.image_encoder",
     },
     __all__,
 )

@@ -16,18 +16,18 @@ from torch import Tensor, nn
 
 from ocssl import recipes
 from ocssl._core import checkpoint
-from ocssl._core.devices import send
+from ocssl._core.exclusive_call import Lock, exclusive, own_torch_state
 from ocssl._core.host_memory import check_memory
 from ocssl._core.random import evaluating, generator_for, single_sample
-from ocssl._core.torch_state import Lock, exclusive, own_torch_state
+from ocssl._core.transfer import send
 from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
 from ocssl._training import assembly
 from ocssl._training.assembly import usable_device
 from ocssl._training.batch import Join, as_ids, as_images
+from ocssl._training.checkpoint_checks import check_facts, check_state, check_values
 from ocssl._training.finetune import keep_frozen, rest_encoder
-from ocssl._training.guard import Guard
-from ocssl._training.restorable import check_facts, check_state, check_values
-from ocssl._training.rule_context import LearnerContext
+from ocssl._training.learner_context import LearnerContext
+from ocssl._training.non_finite import Guard
 from ocssl.data.decode.decoder import Fit
 from ocssl.data.decode.pixels import pixels_of
 from ocssl.errors import CheckpointError, NonFiniteLoss, SettingError

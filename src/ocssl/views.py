@@ -33,7 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ocssl._core.devices import send
+from ocssl._core.transfer import send
 from ocssl.errors import DataError
 from ocssl.settings import ViewSettings
 

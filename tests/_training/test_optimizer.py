@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from conftest import random_images, small_learner
-from ocssl._training.guard import Guard
+from ocssl._training.non_finite import Guard
 from ocssl._training.optimizer import OPTIMIZERS, Optimizer
 from ocssl.errors import CheckpointError
 from ocssl.learner import Learner

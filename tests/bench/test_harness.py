@@ -11,7 +11,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from ocssl.bench import harness, processes
+from ocssl.bench import harness
+from ocssl.bench import startup_and_memory as processes
 from ocssl.bench.harness import Baseline, Printer, number
 from ocssl.bench.timing import Bar, Effort, Row, Spread
 from ocssl.cli import main

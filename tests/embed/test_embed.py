@@ -62,8 +62,8 @@ def test_vectors_beyond_half_precision_are_refused_and_leave_no_file(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, run, out = photos(tmp_path / "photos", 5), saved(tmp_path / "run"), tmp_path / "v.parquet"
-    encode = ocssl.embed.ready_encoder.ImageEncoder.encode
-    monkeypatch.setattr("ocssl.embed.ready_encoder.ImageEncoder.encode", lambda self, x: encode(self, x) + 70_000)
+    encode = ocssl.embed.image_encoder.ImageEncoder.encode
+    monkeypatch.setattr("ocssl.embed.image_encoder.ImageEncoder.encode", lambda self, x: encode(self, x) + 70_000)
     code, _, said = call(capsys, "embed", run, folder, "-o", out, "--dtype", "float16")
     assert code == 2
     assert "use --dtype float32" in said
@@ -92,9 +92,9 @@ def test_update_embeds_new_and_changed_images_only(
     Image.new("RGB", (9, 9), "red").save(changed)
     gone.unlink()
     encoded: list[int] = []
-    encode = ocssl.embed.ready_encoder.ImageEncoder.encode
+    encode = ocssl.embed.image_encoder.ImageEncoder.encode
     monkeypatch.setattr(
-        "ocssl.embed.ready_encoder.ImageEncoder.encode", lambda self, x: encoded.append(len(x)) or encode(self, x)
+        "ocssl.embed.image_encoder.ImageEncoder.encode", lambda self, x: encoded.append(len(x)) or encode(self, x)
     )
     code, said, _ = call(capsys, "embed", run, folder, "-o", out, "--update")
     assert code == 0, said
@@ -212,14 +212,14 @@ def test_killed_at_any_moment_it_gives_the_same_file(
     if mode == "--update":
         photos(folder, 12, first=25)
     words = ["embed", str(run), str(folder), "--quiet", *([] if mode == "new" else [mode]), "-o"]
-    encode = ocssl.embed.ready_encoder.ImageEncoder.encode
+    encode = ocssl.embed.image_encoder.ImageEncoder.encode
 
     def stopping(self: Any, pixels: Any) -> Any:
         if len(pixels) > 1:
             raise KeyboardInterrupt
         return encode(self, pixels)
 
-    monkeypatch.setattr("ocssl.embed.ready_encoder.ImageEncoder.encode", stopping)
+    monkeypatch.setattr("ocssl.embed.image_encoder.ImageEncoder.encode", stopping)
     for name in names:  # leaves the plan, with its small chunks, to other processes
         assert call(capsys, *words, tmp_path / name / "v.parquet")[0] == 130
     code, calls = command([*words, str(tmp_path / "wanted" / "v.parquet")], tmp_path / "wanted")
@@ -239,7 +239,7 @@ def test_what_was_embedded_before_a_stop_is_not_embedded_again(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, run, out = photos(tmp_path / "photos", 30), saved(tmp_path / "run"), tmp_path / "v.parquet"
-    encode, count = ocssl.embed.ready_encoder.ImageEncoder.encode, [0]
+    encode, count = ocssl.embed.image_encoder.ImageEncoder.encode, [0]
 
     def stopping(self: object, pixels: object) -> object:
         count[0] += len(pixels)  # type: ignore[arg-type]
@@ -247,7 +247,7 @@ def test_what_was_embedded_before_a_stop_is_not_embedded_again(
             raise KeyboardInterrupt
         return encode(self, pixels)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("ocssl.embed.ready_encoder.ImageEncoder.encode", stopping)
+    monkeypatch.setattr("ocssl.embed.image_encoder.ImageEncoder.encode", stopping)
     assert call(capsys, "embed", run, folder, "-o", out)[0] == 130
     assert not out.exists()
     count[0] = -100

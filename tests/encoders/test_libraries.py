@@ -15,7 +15,7 @@ from torch import nn
 
 import ocssl
 from conftest import ROOT, random_images, small_settings
-from ocssl.cli.listing import names
+from ocssl.cli.list_names import names
 from ocssl.cost import layers
 from ocssl.cost.layers import passes_of, shape_of
 from ocssl.cost.work import minibatch_load

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ocssl.evaluate import deviation, overlap_count_from, sample_angles, spectrum, uniformity
-from ocssl.evaluate.latent import alignment
+from ocssl.evaluate.latent_metrics import alignment
 
 MB = 2**20 if sys.platform == "darwin" else 2**10  # of what getrusage counts in
 

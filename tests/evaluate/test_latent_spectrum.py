@@ -7,7 +7,7 @@ import pytest
 import torch
 from literal_latent import PRECISIONS, TOLERANCE, cloud
 
-from ocssl.evaluate import arrays, latent, spectrum
+from ocssl.evaluate import feature_arrays, latent_metrics, spectrum
 
 
 @PRECISIONS
@@ -39,8 +39,8 @@ def test_effective_rank_counts_equal_directions():
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(arrays, "BLOCK", 1)
-    monkeypatch.setattr(latent, "_WIDTHS", 1)
+    monkeypatch.setattr(feature_arrays, "BLOCK", 1)
+    monkeypatch.setattr(latent_metrics, "_WIDTHS", 1)
 
 
 SHAPES = [(200, 7), (201, 1), (64, 32), (33, 32), (32, 32), (31, 32), (1, 5)]

@@ -19,7 +19,7 @@ from literal_latent import (
     mean_view,
 )
 
-from ocssl.evaluate import arrays, overlap, overlap_count, overlap_count_from, overlap_metric, sample_angles
+from ocssl.evaluate import feature_arrays, overlap, overlap_count, overlap_count_from, overlap_metric, sample_angles
 
 
 @PRECISIONS
@@ -140,7 +140,7 @@ def test_ties_touching_balls_zeros_duplicates_and_extreme_lengths_are_counted_ex
     means = (np.array(corners, dtype=float) * lengths[:, None]).astype(np.float32 if single else np.float64)
     want = literal_count_from(means, angles, touching=1e-6)  # a float32 cannot hold the lengths exactly
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays, "ROWS", block)
+        patch.setattr(feature_arrays, "ROWS", block)
         assert overlap_count_from(means, angles) == pytest.approx(want, abs=1e-12)
 
 
@@ -170,7 +170,7 @@ def test_blocks_in_doubt_as_a_whole_in_part_and_not_at_all_are_counted_like_floa
     clear = abs(reach) > 1e-7  # nearer than that a cosine of float64 cannot tell
     np.fill_diagonal(clear, False)
     for rows in (32, 1024):
-        monkeypatch.setattr(arrays, "ROWS", rows)
+        monkeypatch.setattr(feature_arrays, "ROWS", rows)
         got = overlap_count_from(means, angles) * 150 * 149
         assert (reach[clear] > 0).sum() <= round(got) <= (reach[clear] > 0).sum() + (~clear).sum() - 150
         if kind in ("ReLU", "wide"):
@@ -188,7 +188,7 @@ def test_products_that_torch_may_round_to_fewer_digits_are_not_trusted(monkeypat
 
     monkeypatch.setattr(torch, "mm", coarse)
     assert overlap_count_from(means, angles) != pytest.approx(want, abs=1e-12)
-    monkeypatch.setattr(arrays, "float32_products", lambda device: False)
+    monkeypatch.setattr(feature_arrays, "float32_products", lambda device: False)
     assert overlap_count_from(means, angles) == pytest.approx(want, abs=1e-12)
 
 

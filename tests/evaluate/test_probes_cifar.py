@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
 from conftest import REAL_DATA
-from ocssl.evaluate.linear import linear_probe
+from ocssl.evaluate.linear_classifiers import linear_probe
 
 pytestmark = pytest.mark.data
 

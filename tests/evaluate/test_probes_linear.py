@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
 from ocssl.errors import DataError, SettingError
-from ocssl.evaluate import linear
-from ocssl.evaluate.linear import Adam, cross_entropy_gradient, linear_probe
+from ocssl.evaluate import linear_classifiers
+from ocssl.evaluate.linear_classifiers import Adam, cross_entropy_gradient, linear_probe
 from ocssl.evaluate.probes import Data, Task
 
 RATES = [0.05 / 3**i for i in range(6)]  # .05 .0167 .0056 .0019 .0006 .0002
@@ -38,7 +38,7 @@ def watch_batches(monkeypatch):
         assert (x[:, -1] == 1).all()  # the bias
         return cross_entropy_gradient(weight, x, y)
 
-    monkeypatch.setattr(linear, "cross_entropy_gradient", watched)
+    monkeypatch.setattr(linear_classifiers, "cross_entropy_gradient", watched)
     return batches
 
 
@@ -173,7 +173,7 @@ def test_as_the_authors_9984_of_10000_test_samples_are_scored_and_the_others_cha
 def test_as_the_authors_held_out_samples_are_cut_by_chance_and_not_by_class():
     y = np.repeat(np.arange(10), 300)
     x = np.arange(1.0, 3001)[:, None]
-    data, _ = linear._Probe(0, 1, 0.05, 256, "authors").prepare(Task(x, y, x, y))
+    data, _ = linear_classifiers._Probe(0, 1, 0.05, 256, "authors").prepare(Task(x, y, x, y))
     assert data.val is not None
     assert len(data.val[1]) == 256  # of 300
     assert torch.bincount(data.val[1], minlength=10).min() > 15
@@ -203,7 +203,7 @@ def test_the_thread_count_changes_no_bit_of_the_linear_probe_and_is_given_back(m
             torch.set_num_threads(threads)
             answers.append(linear_probe(*train, *test, epochs=5).predictions)
             assert torch.get_num_threads() == threads
-        monkeypatch.setattr(linear, "cross_entropy_gradient", None)
+        monkeypatch.setattr(linear_classifiers, "cross_entropy_gradient", None)
         with pytest.raises(TypeError):
             linear_probe(*train, *test)
         assert torch.get_num_threads() == 2

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ocssl.errors import DataError, SettingError
-from ocssl.evaluate import linear
-from ocssl.evaluate.linear import cross_entropy_gradient, linear_probe, linear_probes
+from ocssl.evaluate import linear_classifiers
+from ocssl.evaluate.linear_classifiers import cross_entropy_gradient, linear_probe, linear_probes
 from ocssl.evaluate.probes import Task
 
 
@@ -96,7 +96,7 @@ def test_as_many_tasks_run_at_a_time_as_torch_has_threads_each_on_one(threads, m
         seen.add(torch.get_num_threads())
         return cross_entropy_gradient(weight, x, y)
 
-    monkeypatch.setattr(linear, "cross_entropy_gradient", watched)
+    monkeypatch.setattr(linear_classifiers, "cross_entropy_gradient", watched)
     linear_probes([task(seed=i) for i in range(2 * threads)], epochs=2)
     assert len(running) == threads
     assert seen == {1}
@@ -132,14 +132,14 @@ def test_the_caller_s_arrays_stay_as_they_are():
     ],
 )
 def test_a_task_that_cannot_be_probed_is_named_before_anything_is_trained(wrong, options, said, monkeypatch, threads):
-    monkeypatch.setattr(linear, "cross_entropy_gradient", None)
+    monkeypatch.setattr(linear_classifiers, "cross_entropy_gradient", None)
     with pytest.raises(DataError, match=said):
         linear_probes([task(train=300, val=20), wrong], **options)
     assert torch.get_num_threads() == threads
 
 
 def test_a_failure_while_training_comes_out_and_the_threads_are_given_back(monkeypatch, threads):
-    monkeypatch.setattr(linear, "cross_entropy_gradient", None)
+    monkeypatch.setattr(linear_classifiers, "cross_entropy_gradient", None)
     with pytest.raises(TypeError):
         linear_probes(UNEQUAL)
     assert torch.get_num_threads() == threads

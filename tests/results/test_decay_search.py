@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ROOT
 from ocssl.launch.sweep import plan, read_spec
-from ocssl.results.read import Evaluation, Run
+from ocssl.results.read_runs import Evaluation, Run
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 

@@ -12,7 +12,7 @@ import pytest
 from ocssl import recipes
 from ocssl.results.figures import FILLS
 from ocssl.results.palette import COLOURS, DARK, DARK_GROUND, DASHES, LIGHT_GROUND, METHODS, look_of, styles
-from ocssl.results.read import Run
+from ocssl.results.read_runs import Run
 from ocssl.results.run_groups import name_runs
 
 # Machado, Oliveira and Fernandes 2009, full severity, on linear RGB

@@ -24,7 +24,7 @@ from ocssl.results.rank_correlation import (
     spearman,
     within,
 )
-from ocssl.results.read import Evaluation, Run
+from ocssl.results.read_runs import Evaluation, Run
 from ocssl.results.run_groups import name_runs
 
 Curve = Callable[[int], float]

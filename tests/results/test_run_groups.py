@@ -15,8 +15,8 @@ from ocssl.results.chart import evaluation_chart, rounded
 from ocssl.results.compare import compare
 from ocssl.results.figures import all_charts, loss_map
 from ocssl.results.latent_decay import LEAST
-from ocssl.results.read import Evaluation, MemorySummary, Run
-from ocssl.results.rerun import rerun_command
+from ocssl.results.read_runs import Evaluation, MemorySummary, Run
+from ocssl.results.rerun_command import rerun_command
 from ocssl.results.run_groups import by_series, circumstances, comparable, name_runs, short, shortened
 from ocssl.results.summary import NO_DECAY, TOO_FEW, decay_words, summary
 from ocssl.results.tables import methods, numbers_of_methods, tasks

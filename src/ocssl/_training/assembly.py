@@ -14,7 +14,7 @@ from ocssl._core.registry import Registry
 from ocssl._distributed.ranks import ALONE, Ranks
 from ocssl._distributed.shards import Shard
 from ocssl._training.finetune import freeze, rate_factors
-from ocssl._training.guard import Guard
+from ocssl._training.non_finite import Guard
 from ocssl._training.optimizer import OPTIMIZERS, Optimizer
 from ocssl.encoders import ENCODERS, check_module, feature_dimension, load_weights
 from ocssl.encoders.randomness import own_randomness

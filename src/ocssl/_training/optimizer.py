@@ -10,7 +10,7 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from ocssl._core.registry import Registry
-from ocssl._training.guard import Guard
+from ocssl._training.non_finite import Guard
 from ocssl.settings import OptimizerSettings, Positive
 
 Beta = Annotated[float, Field(ge=0, lt=1)]

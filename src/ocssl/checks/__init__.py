@@ -10,7 +10,7 @@ objective or a term remembers in its `state_dict`.
 
 from ocssl.checks.contract import ContractError, check_stream
 from ocssl.checks.encoders import check_encoder
-from ocssl.checks.networks import check_objective, check_term
+from ocssl.checks.losses import check_objective, check_term
 from ocssl.checks.rules import check_draw, check_keep
 
 __all__ = [

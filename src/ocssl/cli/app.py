@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import cyclopts
 from cyclopts import App, CycloptsError
 
-from ocssl._core.devices import keep_freed_memory
+from ocssl._core.transfer import keep_freed_memory
 from ocssl.errors import NonFiniteLoss, OcsslError, OutOfMemory, nearest
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ocssl.cost import Machine
-    from ocssl.cost.check import Check
+    from ocssl.cost.data_survey import Check
 
 LISTED = 20  # files that are not used, by name; --json has all
 CLASSES = 8
@@ -50,7 +50,7 @@ def check(
     """
     from ocssl.cli.run import benchmark_of, data_path, given_settings
     from ocssl.cost import QUICK_SHAPES, calibrate
-    from ocssl.cost.check import PRESETS, check
+    from ocssl.cost.data_survey import PRESETS, check
     from ocssl.data.decode.image_set import MOST_WORKERS
     from ocssl.data.sources.source import OWN, own_source
     from ocssl.runs.config import resolve_run

@@ -65,8 +65,8 @@ def embed(
 
     from ocssl.cli.run import chosen_device
     from ocssl.embed.embed import embed as run_embed
+    from ocssl.embed.image_encoder import load_encoder
     from ocssl.embed.image_files import open_source
-    from ocssl.embed.ready_encoder import load_encoder
     from ocssl.runs.progress import Bars
 
     chosen = [name for name, on in (("update", update), ("refresh", refresh), ("align", align)) if on]
@@ -90,7 +90,7 @@ def embed(
 
 
 def _show(result: Result, screen: Console) -> None:
-    from ocssl.data.decode.workers import by_reason
+    from ocssl.data.decode.decode_processes import by_reason
 
     say = partial(screen.print, soft_wrap=True)
     if result.finished_before:
@@ -213,7 +213,7 @@ def export(
         The licence of the weights, for the model card.
     """
     from ocssl.embed.export import export as write
-    from ocssl.embed.ready_encoder import load_encoder
+    from ocssl.embed.image_encoder import load_encoder
 
     encoder = load_encoder(run)
     files = write(encoder, format, output, license)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ocssl._core.table import Table
     from ocssl.results.evaluate_runs import Inspection
-    from ocssl.results.read import Run
+    from ocssl.results.read_runs import Run
 
 Probe = Literal["linear", "ridge", "knn"]
 Kind = Literal[
@@ -201,7 +201,7 @@ def _follow(folders: list[Path], output: Path, seconds: float, screen: Console) 
     """Write the page again and again until every run is finished, or the user stops it: then once more."""
     from ocssl.errors import SettingError
     from ocssl.results import write_report
-    from ocssl.results.read import read_runs
+    from ocssl.results.read_runs import read_runs
     from ocssl.runs.stop import stop_on_signals
 
     if not LEAST_FOLLOW <= seconds <= MOST_FOLLOW:
@@ -284,7 +284,7 @@ def list_(kind: Kind, /, *, json: Json = False) -> int:
     kind
         What to list.
     """
-    from ocssl.cli.listing import names
+    from ocssl.cli.list_names import names
 
     if json:
         return print_json(names(kind))

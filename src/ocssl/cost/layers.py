@@ -21,8 +21,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from ocssl._core.random import evaluating, generator_for
 from ocssl._training.assembly import build_memory, build_objective, build_optimizer, build_terms, without_weights
 from ocssl._training.finetune import ENCODER
-from ocssl._training.guard import Guard
-from ocssl._training.rule_context import LearnerContext
+from ocssl._training.learner_context import LearnerContext
+from ocssl._training.non_finite import Guard
 from ocssl.encoders import ENCODERS
 from ocssl.encoders.encoder import blank_pass
 from ocssl.errors import SettingError

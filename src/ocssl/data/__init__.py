@@ -5,7 +5,7 @@ Worker processes import parts of this package to decode images, so it imports no
 
 from typing import TYPE_CHECKING
 
-from ocssl._core.lazy import lazy
+from ocssl._core.lazy_import import lazy
 
 if TYPE_CHECKING:
     from ocssl.data.benchmark import Benchmark, load_benchmark

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ocssl._core.random import generator_for
 from ocssl.data import orders
+from ocssl.data.decode.decode_processes import Fault, by_reason
 from ocssl.data.decode.decoder import resize_array
 from ocssl.data.decode.files import Files, Report, silent
 from ocssl.data.decode.image_set import ArrayImages, ImageSet, open_images
-from ocssl.data.decode.workers import Fault, by_reason
 from ocssl.data.orders import Experience
 from ocssl.data.sources import BENCHMARKS
 from ocssl.data.sources.source import Collection, Drawing, SourceImages, parse_name

@@ -9,9 +9,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ocssl.data.decode.decode_processes import Fault
 from ocssl.data.decode.files import Files, Paths
 from ocssl.data.decode.image_set import ImageSet
-from ocssl.data.decode.workers import Fault
 from ocssl.data.orders import Experience, drifted
 
 

@@ -19,19 +19,19 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ocssl._core.torch_state import own_torch_state
+from ocssl._core.exclusive_call import own_torch_state
 from ocssl._files.atomic import remove_folder, replace_file
 from ocssl._files.lock import locked
 from ocssl._files.untrusted import read_json
 from ocssl.data.decode.arrow_files import pyarrow
+from ocssl.data.decode.decode_processes import Fault, decoded, rows_at_once
 from ocssl.data.decode.decoder import Images
 from ocssl.data.decode.files import Report
-from ocssl.data.decode.workers import Fault, decoded, rows_at_once
 from ocssl.embed import vectors as files
-from ocssl.embed.ahead import ahead
 from ocssl.embed.align import Alignment, fit_alignment
+from ocssl.embed.image_encoder import ImageEncoder
 from ocssl.embed.image_files import Source
-from ocssl.embed.ready_encoder import ImageEncoder
+from ocssl.embed.prefetch import ahead
 from ocssl.embed.vectors import Floats, Rows, Vectors, open_vectors, read_vectors, rows_of, schema, table, with_facts
 from ocssl.errors import CheckpointError, DataError, RunFolderError, SettingError
 

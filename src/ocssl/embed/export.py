@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ocssl._core.torch_state import own_torch_state
+from ocssl._core.exclusive_call import own_torch_state
 from ocssl._files.atomic import remove_folder, remove_parts, write_out
-from ocssl.embed.card import model_card
-from ocssl.embed.ready_encoder import ENCODER, WEIGHTS, ImageEncoder, weights_of
-from ocssl.embed.translate import to_timm, to_transformers
+from ocssl.embed.image_encoder import ENCODER, WEIGHTS, ImageEncoder, weights_of
+from ocssl.embed.model_card import model_card
+from ocssl.embed.timm_transformers import to_timm, to_transformers
 from ocssl.encoders.encoder import first_line
 from ocssl.encoders.weights import packed
 from ocssl.errors import CheckpointError, OcsslError, RunFolderError, SettingError, install

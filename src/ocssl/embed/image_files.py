@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ocssl.data.decode.decode_processes import Fault
 from ocssl.data.decode.files import Encoded, FolderFiles, Report, survey_folder
-from ocssl.data.decode.workers import Fault
 from ocssl.data.sources import BENCHMARKS
 from ocssl.data.sources.source import SourceImages, parse_name
 from ocssl.errors import DataError, printable

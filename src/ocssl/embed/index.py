@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ocssl.embed.ready_encoder import ImageEncoder, load_encoder
+from ocssl.embed.image_encoder import ImageEncoder, load_encoder
 from ocssl.embed.vectors import Vectors, read_vectors, require_one_encoder, require_same
 from ocssl.errors import DataError, OcsslError, SettingError, install
 from ocssl.learner import Learner

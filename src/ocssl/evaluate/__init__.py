@@ -2,8 +2,8 @@
 
 from ocssl._core.measures import measure
 from ocssl.evaluate.label_free import centred_overlap, instance_at_1, lidar, rankme
-from ocssl.evaluate.latent import alignment, deviation, spectrum, uniformity
-from ocssl.evaluate.linear import linear_probe, linear_probes
+from ocssl.evaluate.latent_metrics import alignment, deviation, spectrum, uniformity
+from ocssl.evaluate.linear_classifiers import linear_probe, linear_probes
 from ocssl.evaluate.overlap_metric import overlap, overlap_count, overlap_count_from, sample_angles
 from ocssl.evaluate.per_task import TaskSummary, summarise
 from ocssl.evaluate.probes import ProbeResult, Task, knn_probe, ridge_probe

@@ -16,8 +16,8 @@ from ocssl._core.random import evaluating, generator_for
 from ocssl.data import Benchmark, Subset
 from ocssl.errors import DataError
 from ocssl.evaluate import label_free
-from ocssl.evaluate.latent import alignment, deviation, spectrum
-from ocssl.evaluate.linear import Compat, linear_probe, linear_probes
+from ocssl.evaluate.latent_metrics import alignment, deviation, spectrum
+from ocssl.evaluate.linear_classifiers import Compat, linear_probe, linear_probes
 from ocssl.evaluate.overlap_metric import overlap_count_from, sample_angles
 from ocssl.evaluate.probes import ProbeResult, Task, knn_probe, ridge_probe
 from ocssl.learner import Learner

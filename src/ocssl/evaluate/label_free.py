@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ocssl.errors import DataError
-from ocssl.evaluate import arrays
-from ocssl.evaluate.arrays import Floats
-from ocssl.evaluate.latent import alignment, uniformity
+from ocssl.evaluate import feature_arrays
+from ocssl.evaluate.feature_arrays import Floats
+from ocssl.evaluate.latent_metrics import alignment, uniformity
 from ocssl.evaluate.overlap_metric import overlap_count
 
 TINY = 1e-7  # added to every share, as in RankMe and LiDAR
@@ -64,7 +64,7 @@ def instance_at_1(views: Floats) -> float:
     given = _wide("views", views, "[n, v, d]")
     if given.shape[1] < 2:
         raise DataError(f"views has {given.shape[1]} view of each image: wanted at least 2.")
-    queries, keys = (arrays.unit_rows(given[:, view]) for view in (0, 1))
+    queries, keys = (feature_arrays.unit_rows(given[:, view]) for view in (0, 1))
     cosines = queries @ keys.T
     own, best = cosines.diagonal(), cosines.amax(1)
     tied = (cosines >= best[:, None] - 1e-12).sum(1)
@@ -87,7 +87,7 @@ def measures(views: Tensor) -> dict[str, float | None]:
 
 
 def _wide(name: str, values: Floats, shape: str) -> Tensor:
-    return arrays.float_tensor(name, values, shape).double()
+    return feature_arrays.float_tensor(name, values, shape).double()
 
 
 def _smooth_rank(values: Tensor) -> float:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ocssl.errors import DataError
-from ocssl.evaluate import arrays
-from ocssl.evaluate.arrays import FloatArray, Floats
+from ocssl.evaluate import feature_arrays
+from ocssl.evaluate.feature_arrays import FloatArray, Floats
 
 _PARALLEL = 1 - 5e-5  # cosines beyond this, angles below 0.01 or so, lose digits: they come from differences instead
 _TIE = 1e-14  # cosines closer than this are equal but for rounding: hyperballs that only touch do not overlap
@@ -29,12 +29,12 @@ def overlap(views_a: Floats, views_b: Floats) -> float:
     >>> round(overlap([[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]), 3)  # points, a right angle apart
     -1.571
     """
-    a = arrays.float_tensor("views_a", views_a, "[v, d]").double()
-    b = arrays.float_tensor("views_b", views_b, "[v, d]").double()
+    a = feature_arrays.float_tensor("views_a", views_a, "[v, d]").double()
+    b = feature_arrays.float_tensor("views_b", views_b, "[v, d]").double()
     if a.shape[1] != b.shape[1]:
         raise DataError(f"views_a has {a.shape[1]} features and views_b {b.shape[1]}: wanted the same number.")
     b = b.to(a.device)
-    between = angles_between(arrays.unit_rows(torch.stack([a.mean(0), b.mean(0)]))[None])[0, 0, 1]
+    between = angles_between(feature_arrays.unit_rows(torch.stack([a.mean(0), b.mean(0)]))[None])[0, 0, 1]
     return float(mean_angle(a[None]) + mean_angle(b[None]) - between)
 
 
@@ -48,10 +48,10 @@ def overlap_count(views: Floats, include_diagonal: bool = False) -> float:
     >>> overlap_count([alike, alike, other]) == 1 / 3  # one pair of three
     True
     """
-    given = arrays.shared_tensor("views", views, "[n, v, d]")
+    given = feature_arrays.shared_tensor("views", views, "[n, v, d]")
     means = given.new_empty(len(given), given.shape[2], dtype=torch.float64)
     angles = given.new_empty(len(given), dtype=torch.float64)
-    for part, block in arrays.blocks(given, made=given.shape[1] ** 2):
+    for part, block in feature_arrays.blocks(given, made=given.shape[1] ** 2):
         wide = block.double()
         torch.mean(wide, 1, out=means[part])
         angles[part] = mean_angle(wide)
@@ -66,12 +66,12 @@ def overlap_count_from(means: Floats, angles: Floats, include_diagonal: bool = F
     Where theta_a + theta_b > pi, Ov is positive whatever the means. ``include_diagonal`` divides by n^2 and counts
     i = i where its Ov = 2 theta is positive, that is theta > 0. One sample has no pair: 0.0 without the diagonal.
 
-    With the memory's stored mean features and angles it is the online Overlap. It holds a few blocks of arrays.ROWS
-    means and of arrays.ROWS^2 pairs, and a few numbers per sample.
+    With the memory's stored mean features and angles it is the online Overlap. It holds a few blocks of ROWS
+    means and of feature_arrays.ROWS^2 pairs, and a few numbers per sample.
     """
     balls = _Balls.of(means, angles)
     n, d = balls.centres.shape
-    rows = arrays.rows_at_once(d)
+    rows = feature_arrays.rows_at_once(d)
     pairs = _Pairs(balls, min(rows, n))
     upper = 0
     for i in range(0, n, rows):
@@ -86,16 +86,16 @@ def sample_angles(views: Floats) -> FloatArray:
     """Mean angle theta [n], in radians, of samples given by their views [n, v, d]: the radius of a hyperball.
 
     The literal mean over all v^2 ordered pairs: the v self pairs add exactly 0, so two views give half their angle,
-    one view gives 0, and identical views give 0. Beside the n angles it holds a few blocks of arrays.BLOCK values.
+    one view gives 0, and identical views give 0. Beside the n angles it holds a few blocks of BLOCK values.
 
     >>> sample_angles([[[1.0, 0.0], [0.0, 1.0]]]).round(3).tolist()  # half of a right angle
     [0.785]
     """
-    given = arrays.shared_tensor("views", views, "[n, v, d]")
+    given = feature_arrays.shared_tensor("views", views, "[n, v, d]")
     angles = given.new_empty(len(given), dtype=torch.float64)
-    for part, block in arrays.blocks(given, made=given.shape[1] ** 2):
+    for part, block in feature_arrays.blocks(given, made=given.shape[1] ** 2):
         angles[part] = mean_angle(block)
-    return angles.to(arrays.floating(given[:1]).dtype).cpu().numpy()
+    return angles.to(feature_arrays.floating(given[:1]).dtype).cpu().numpy()
 
 
 def mean_angle(views: Tensor) -> Tensor:
@@ -107,9 +107,9 @@ def mean_angle(views: Tensor) -> Tensor:
     product = rows @ rows.mT  # [b, v, v]
     squared = product.diagonal(dim1=1, dim2=2)
     if not squared.isfinite().all():
-        arrays.check_finite("views", views, "[n, v, d]")
-    if views.dtype == torch.float64 and arrays.extreme(squared.sqrt()):
-        return angles_between(arrays.unit_rows(views)).mean((1, 2))
+        feature_arrays.check_finite("views", views, "[n, v, d]")
+    if views.dtype == torch.float64 and feature_arrays.extreme(squared.sqrt()):
+        return angles_between(feature_arrays.unit_rows(views)).mean((1, 2))
     inverse = torch.where(squared > 0, squared, torch.inf).rsqrt()  # 0 for a zero view: a right angle with all others
     cosines = product.mul_(inverse[:, :, None]).mul_(inverse[:, None, :])
     cosines.diagonal(dim1=1, dim2=2).zero_()
@@ -117,7 +117,7 @@ def mean_angle(views: Tensor) -> Tensor:
     cosines.diagonal(dim1=1, dim2=2).fill_(1.0)
     theta = cosines.clamp_(-1, 1).acos_().mean((1, 2))
     if near.any():
-        theta[near] = angles_between(arrays.unit_rows(views[near])).mean((1, 2))
+        theta[near] = angles_between(feature_arrays.unit_rows(views[near])).mean((1, 2))
     return theta
 
 
@@ -158,17 +158,17 @@ class _Balls:
 
     @classmethod
     def of(cls, means: Floats, angles: Floats) -> _Balls:
-        centres = arrays.shared_tensor("means", means, "[n, d]")
-        theta = arrays.float_tensor("angles", angles, "[n]").to(centres.device).double()
+        centres = feature_arrays.shared_tensor("means", means, "[n, d]")
+        theta = feature_arrays.float_tensor("angles", angles, "[n]").to(centres.device).double()
         if len(theta) != len(centres):
             raise DataError(f"angles has {len(theta)} values for {len(centres)} means: wanted one angle per mean.")
         if theta.min() < 0:
             raise DataError(f"angles holds {float(theta.min())}: wanted angles of at least 0 radians.")
         length = torch.empty_like(theta)
-        for part, block in arrays.blocks(centres):
+        for part, block in feature_arrays.blocks(centres):
             torch.linalg.vector_norm(block.double(), dim=1, out=length[part])
             if not length[part].isfinite().all():
-                arrays.check_finite("means", block, "[n, d]")
+                feature_arrays.check_finite("means", block, "[n, d]")
             if block.dtype == torch.float32:  # a float64 row of length 0 may have squares that vanished
                 length[part].masked_fill_(length[part] == 0, 1.0)
         return cls(centres, length, theta, theta.cos(), theta.sin())
@@ -182,13 +182,15 @@ class _Balls:
             scale = length.reciprocal() if block.dtype == torch.float64 else length.reciprocal().float()
             torch.mul(block, scale[:, None], out=out[:, :-2])
         else:
-            out[:, :-2] = arrays.unit_rows(block)
+            out[:, :-2] = feature_arrays.unit_rows(block)
         out[:, -2], out[:, -1] = self.cos[part], self.sin[part]
         return out
 
     def exact(self, part: slice | Tensor) -> Tensor:
         """The same in float64 and newly allocated."""
-        return torch.cat([arrays.unit_rows(self.centres[part]), self.cos[part, None], self.sin[part, None]], dim=1)
+        return torch.cat(
+            [feature_arrays.unit_rows(self.centres[part]), self.cos[part, None], self.sin[part, None]], dim=1
+        )
 
 
 class _Pairs:
@@ -202,7 +204,7 @@ class _Pairs:
         self.products, self.sizes = empty(rows * rows + _RUN), empty(rows * rows + _RUN)
         self.below = torch.ones(rows, rows, dtype=torch.bool, device=balls.centres.device).tril_()
         # Sums of d + 2 products of numbers rounded twice, the products at most 2 in sum: no error is larger.
-        self.doubt = 2 * (d + 8) * _ROUNDING if arrays.float32_products(balls.centres.device) else _CERTAIN / 2
+        self.doubt = 2 * (d + 8) * _ROUNDING if feature_arrays.float32_products(balls.centres.device) else _CERTAIN / 2
 
     def turn_to(self, part: slice) -> None:
         """Take these as the rows of the blocks to come."""
@@ -239,7 +241,7 @@ class _Pairs:
             products = (rows @ self.balls.exact(other).T).flatten()[places]
             return int(torch.count_nonzero(products > _TIE))
         hits = 0
-        for some in places.split(max(1, arrays.BLOCK // self.rows.shape[1])):
+        for some in places.split(max(1, feature_arrays.BLOCK // self.rows.shape[1])):
             rows = self.balls.exact(self.part.start + some // b)
             rows[:, -2].neg_()
             products = torch.linalg.vecdot(rows, self.balls.exact(other.start + some % b))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ocssl.errors import DataError
-from ocssl.evaluate.arrays import Floats, float_tensor, unit_rows
+from ocssl.evaluate.feature_arrays import Floats, float_tensor, unit_rows
 
 Labels = npt.ArrayLike | Tensor
 LabelArray = npt.NDArray[np.int64]

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ocssl._core.devices import send
 from ocssl._core.registry import Registry
+from ocssl._core.transfer import send
 from ocssl.errors import OcsslError
 from ocssl.memory.store import LONG, NO_TIER, RULES, SHORT, TIER, Context, Store, smallest
 from ocssl.settings import Positive, Share, Size, Weight

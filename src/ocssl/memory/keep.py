@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ocssl._core.devices import send
 from ocssl._core.registry import Registry
+from ocssl._core.transfer import send
 from ocssl.memory.store import REFUSED, RULES, Context, Store, up_to_nth
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from ocssl._core.measures import Measure
 from ocssl.results.latent_decay import Decay
 from ocssl.results.palette import DASHES, SYMBOLS, Style, styles
-from ocssl.results.read import ONLINE, Run
+from ocssl.results.read_runs import ONLINE, Run
 from ocssl.results.run_groups import by_series, means_at
 
 MANY = 8  # series from which on colours repeat or curves hide one another

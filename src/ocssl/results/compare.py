@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from ocssl.results.read import Run
+from ocssl.results.read_runs import Run
 from ocssl.results.run_groups import ACCURACIES, by_series, comparable, known
 
 CONFIDENCE = 0.95

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from ocssl.results.chart import STREAM, Bars, HeatMap, Intervals, Line, Mark, Numbers, Panel, rounded
+from ocssl.results.memory_pictures import data_url
 from ocssl.results.palette import HEAT, Style
-from ocssl.results.pictures import data_url
 
 GRID = 1000  # steps of the plot's own coordinates in each direction
 TICKS, MOST_TICKS = 5, 7

@@ -32,8 +32,8 @@ from ocssl._training.assembly import require_known, usable_device
 from ocssl.data import Benchmark, ExperienceStream, Subset, load_benchmark
 from ocssl.errors import RunFolderError, SettingError
 from ocssl.evaluate.evaluation import encode, encode_benchmark, measure_views, probe, probe_tasks
-from ocssl.evaluate.latent import spectrum, uniformity
-from ocssl.evaluate.linear import Compat
+from ocssl.evaluate.latent_metrics import spectrum, uniformity
+from ocssl.evaluate.linear_classifiers import Compat
 from ocssl.evaluate.overlap_metric import overlap_count_from
 from ocssl.evaluate.per_task import summarise
 from ocssl.launch.process_pool import usable_cores

@@ -27,7 +27,7 @@ from ocssl.results.chart import (
 )
 from ocssl.results.compare import LEAST_PAIRS, Comparison, Difference
 from ocssl.results.palette import QUANTITIES, Style, styles
-from ocssl.results.read import MemorySummary, Run
+from ocssl.results.read_runs import MemorySummary, Run
 from ocssl.results.run_groups import by_series
 from ocssl.results.summary import decays
 

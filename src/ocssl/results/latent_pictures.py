@@ -19,8 +19,8 @@ from ocssl._core.random import evaluating, generator_for
 from ocssl.errors import OcsslError
 from ocssl.evaluate.overlap_metric import overlap_count_from, sample_angles
 from ocssl.learner import Learner
-from ocssl.results.pictures import DAMAGE, Sheet, contact_sheet, data_url, evenly, require_pictures
-from ocssl.results.read import Run
+from ocssl.results.memory_pictures import DAMAGE, Sheet, contact_sheet, data_url, evenly, require_pictures
+from ocssl.results.read_runs import Run
 from ocssl.runs.folder import SNAPSHOTS, complete_checkpoints
 from ocssl.runs.snapshots import load_network
 

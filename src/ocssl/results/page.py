@@ -27,10 +27,10 @@ from ocssl.results.draw_page import DASH_ARRAYS, draw
 from ocssl.results.figures import all_charts
 from ocssl.results.latent_decay import RULE
 from ocssl.results.latent_pictures import make_moments
+from ocssl.results.memory_pictures import make_evicted, make_gallery, make_strip
 from ocssl.results.palette import COLOURS, DARK, HEAT, styles
-from ocssl.results.pictures import make_evicted, make_gallery, make_strip
-from ocssl.results.read import Run
-from ocssl.results.rerun import rerun_command
+from ocssl.results.read_runs import Run
+from ocssl.results.rerun_command import rerun_command
 from ocssl.results.run_groups import by_series, find_runs, shortened
 from ocssl.results.summary import cards, decay_words, repeated, summary, unlike
 

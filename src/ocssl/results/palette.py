@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ocssl.results.read import Run
+from ocssl.results.read_runs import Run
 
 COLOURS = ("#EC3905", "#6891DC", "#3E894A", "#AD2A90", "#7236D0", "#5D4C00")  # on light ground and in print
 DARK = ("#FD9520", "#68AEF1", "#A1E3D3", "#CA4F93", "#9264FC", "#79672E")  # the same on dark ground

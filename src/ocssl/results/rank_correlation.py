@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ocssl._core.measures import MEASURES
 from ocssl._core.table import MISSING, Row, Table
-from ocssl.results.read import Run
+from ocssl.results.read_runs import Run
 from ocssl.results.run_groups import by_series, comparable
 
 SAMPLES, CONFIDENCE = 2000, 0.95  # of the bootstrap

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from ocssl._core.table import mean_and_deviation
-from ocssl.results.read import ONLINE, Run, read_runs
+from ocssl.results.read_runs import ONLINE, Run, read_runs
 from ocssl.settings import ObjectiveSettings
 
 # settings that make no variant of a method: what is grouped by, how it is saved, and where files lie

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ocssl._core.table import MISSING, Row, Table
-from ocssl.results.read import Run
+from ocssl.results.read_runs import Run
 from ocssl.results.run_groups import by_series
 
 MOST_VALUES = 3  # of one setting among the seeds of a series

@@ -10,7 +10,7 @@ from ocssl._core.table import mean_cell
 from ocssl.results.compare import LEAST_PAIRS, OPEN, Difference, Standing, against, standing
 from ocssl.results.compare import TOO_FEW as TOO_FEW_SEEDS
 from ocssl.results.latent_decay import LEAST, Decay, find_decay, median_phase
-from ocssl.results.read import Evaluation, Run
+from ocssl.results.read_runs import Evaluation, Run
 from ocssl.results.run_groups import by_series, circumstances, comparable, known
 
 WITHOUT_LABELS = "decay cannot be told without labels"

@@ -12,7 +12,7 @@ from ocssl.results.chart import legend
 from ocssl.results.compare import Comparison, Difference, standing
 from ocssl.results.figures import FILLS, phase_seconds
 from ocssl.results.latent_decay import median_phase
-from ocssl.results.read import ONLINE, Run
+from ocssl.results.read_runs import ONLINE, Run
 from ocssl.results.run_groups import ACCURACIES, by_series, circumstances, comparable, known
 from ocssl.results.summary import DECAYS, decay_words, health, phases
 

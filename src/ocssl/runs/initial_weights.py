@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ocssl._core import checkpoint
-from ocssl._training.restorable import check_values
+from ocssl._training.checkpoint_checks import check_values
 from ocssl.errors import CheckpointError, SettingError
 from ocssl.learner import Learner
 from ocssl.runs.config import InitSettings

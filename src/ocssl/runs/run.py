@@ -16,7 +16,7 @@ from ocssl._core.host_memory import check_memory
 from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
 from ocssl._files.atomic import remove_folder, replace_file
 from ocssl._training.assembly import require_known
-from ocssl._training.restorable import check_state
+from ocssl._training.checkpoint_checks import check_state
 from ocssl.data import Benchmark, ExperienceStream, load_benchmark
 from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
 from ocssl.evaluate.evaluation import evaluate

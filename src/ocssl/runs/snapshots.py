@@ -19,7 +19,7 @@ from ocssl._core import checkpoint
 from ocssl._core.host_memory import check_memory
 from ocssl._files.atomic import remove_folder
 from ocssl._training.assembly import usable_device, without_weights
-from ocssl._training.restorable import check_state, check_values
+from ocssl._training.checkpoint_checks import check_state, check_values
 from ocssl.data import Benchmark
 from ocssl.errors import CheckpointError, RunFolderError
 from ocssl.learner import Learner

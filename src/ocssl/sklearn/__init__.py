@@ -10,7 +10,7 @@ import numpy as np
 from ocssl.errors import OcsslError, SettingError
 
 if TYPE_CHECKING:
-    from ocssl.embed.ready_encoder import ImageEncoder
+    from ocssl.embed.image_encoder import ImageEncoder
     from ocssl.learner import Learner
 
 try:
@@ -38,7 +38,7 @@ class Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any = None, y: Any = None) -> Encoder:
         """Load the encoder. Images and labels are not looked at."""
-        from ocssl.embed.ready_encoder import ImageEncoder, load_encoder
+        from ocssl.embed.image_encoder import ImageEncoder, load_encoder
 
         if self.source is None:
             raise SettingError("Encoder needs a source: a run folder, a saved learner, an export or a Learner.")

@@ -55,7 +55,7 @@ def until(happens: Callable[[], bool]) -> None:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four images of 8 px a chunk."""
-    monkeypatch.setattr("ocssl.data.decode.workers.PIECE", 4 * 3 * 8 * 8)
+    monkeypatch.setattr("ocssl.data.decode.decode_processes.PIECE", 4 * 3 * 8 * 8)
 
 
 @pytest.mark.usefixtures("small_pieces")

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ocssl.data.decode import cache
 from ocssl.data.decode.cache import CachedImages, build
+from ocssl.data.decode.decode_processes import rows_at_once
 from ocssl.data.decode.image_set import LiveImages
-from ocssl.data.decode.workers import rows_at_once
 
 FEW, MANY, CUT = 1_000, 10_000, 100
 

@@ -31,9 +31,9 @@ from torch import Tensor
 from ocssl._files.atomic import written_once
 from ocssl._files.untrusted import open_file, reason
 from ocssl.data.decode import decoder
+from ocssl.data.decode.decode_processes import Fault, decoded, rows_at_once
 from ocssl.data.decode.decoder import Fit, Images
 from ocssl.data.decode.files import Files, Report, Rows, silent
-from ocssl.data.decode.workers import Fault, decoded, rows_at_once
 from ocssl.errors import DataError
 
 VERSION = 1

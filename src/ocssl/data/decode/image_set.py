@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ocssl.data.decode.cache import CachedImages, build, cache_key
+from ocssl.data.decode.decode_processes import Decoded, Fault, decoded, rows_at_once
 from ocssl.data.decode.decoder import Fit
 from ocssl.data.decode.files import Files, Report, Rows, silent
-from ocssl.data.decode.workers import Decoded, Fault, decoded, rows_at_once
 
 MOST_WORKERS = 8  # where the user sets none: beyond these, disks and pipes are the limit
 

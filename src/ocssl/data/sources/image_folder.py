@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ocssl.data.decode.decode_processes import Fault, by_reason
 from ocssl.data.decode.files import FolderFiles, Packed, Report, survey_folder
-from ocssl.data.decode.workers import Fault, by_reason
 from ocssl.data.sources.source import (
     BENCHMARKS,
     Collection,

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ocssl._core.registry import Registry
 from ocssl._files.untrusted import read_json, reading
+from ocssl.data.decode.decode_processes import Fault
 from ocssl.data.decode.files import Files, Report
 from ocssl.data.decode.image_set import ImageSet
-from ocssl.data.decode.workers import Fault
 from ocssl.errors import DataError, SettingError, nearest
 from ocssl.settings import StreamSettings
 

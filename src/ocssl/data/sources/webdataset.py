@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ocssl._files.untrusted import reason
+from ocssl.data.decode.decode_processes import Fault
 from ocssl.data.decode.files import Report
 from ocssl.data.decode.shard_files import ShardFiles
-from ocssl.data.decode.workers import Fault
 from ocssl.data.sources.source import (
     BENCHMARKS,
     Collection,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ocssl
-from ocssl._training.guard import Guard
+from ocssl._training.non_finite import Guard
 from ocssl.errors import NonFiniteLoss
 
 CPU = torch.device("cpu")

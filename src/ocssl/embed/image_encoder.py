@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ocssl._core.torch_state import own_torch_state
+from ocssl._core.exclusive_call import own_torch_state
 from ocssl._training.assembly import options_of
 from ocssl.data.decode.decoder import VERSION, Fit, resize_array
 from ocssl.data.decode.pixels import pixels_of
@@ -174,7 +174,7 @@ def load_encoder(
     if not folder.is_dir():
         raise CheckpointError(f"there is no folder {folder}: name a run, a saved learner or an export.")
     if (folder / ENCODER).is_file():
-        from ocssl.embed.exported import load_exported
+        from ocssl.embed.load_export import load_exported
 
         return load_exported(folder, encoder).to(device)
     path = folder

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conftest import random_images, small_learner
 from ocssl._core.random import frozen_statistics
-from ocssl._training.rule_context import LearnerContext, last_layers
+from ocssl._training.learner_context import LearnerContext, last_layers
 from ocssl.objectives import Objective, Output, SimSiam
 from ocssl.settings import ViewSettings
 from ocssl.views import Views

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ocssl._core.version import __version__
 from ocssl._files.toml import read_toml
-from ocssl.embed.ready_encoder import ImageEncoder
+from ocssl.embed.image_encoder import ImageEncoder
 from ocssl.errors import OcsslError, printable
 from ocssl.runs.folder import SETTINGS, finished
 

@@ -35,7 +35,7 @@ _IN_FLIGHT = 2  # pieces that a process has: one in work, one waiting
 _BOOT = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
-from ocssl.data.decode.workers import serve
+from ocssl.data.decode.decode_processes import serve
 serve(int(sys.argv[1]))
 """
 

@@ -31,7 +31,7 @@ from ocssl.evaluate import (
     spectrum,
     uniformity,
 )
-from ocssl.evaluate.latent import alignment
+from ocssl.evaluate.latent_metrics import alignment
 
 
 @PRECISIONS

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from ocssl._core import devices
+from ocssl._core import transfer
 
 pytestmark = pytest.mark.process
 
 FAULTS = """
 import resource, sys, torch
-from ocssl._core.devices import keep_freed_memory
+from ocssl._core.transfer import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 for number in range(20):
@@ -36,10 +36,10 @@ def test_a_large_tensor_made_again_takes_no_new_pages() -> None:
 
 
 def test_elsewhere_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices.sys, "platform", "darwin")
-    assert not devices.keep_freed_memory()
+    monkeypatch.setattr(transfer.sys, "platform", "darwin")
+    assert not transfer.keep_freed_memory()
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: object())
-    assert not devices.keep_freed_memory()
+    monkeypatch.setattr(transfer.ctypes, "CDLL", lambda name: object())
+    assert not transfer.keep_freed_memory()

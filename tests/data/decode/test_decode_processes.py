@@ -15,7 +15,7 @@ import torch
 from image_files import Harmful, MemoryFiles, mixed_files
 from torch import Tensor
 
-from ocssl.data.decode import workers as workers_module
+from ocssl.data.decode import decode_processes as workers_module
 from ocssl.data.decode.cache import CachedImages, build
 from ocssl.data.decode.image_set import LiveImages
 from ocssl.errors import DataError
@@ -44,7 +44,7 @@ def no_process_is_left_over() -> Iterator[None]:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four images of 8 px a piece."""
-    monkeypatch.setattr("ocssl.data.decode.workers.PIECE", 4 * 3 * 8 * 8)
+    monkeypatch.setattr("ocssl.data.decode.decode_processes.PIECE", 4 * 3 * 8 * 8)
 
 
 def some_cuts(count: int) -> list[Tensor]:

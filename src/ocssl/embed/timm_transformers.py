@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ocssl.embed.ready_encoder import WEIGHTS, ImageEncoder, weights_of
+from ocssl.embed.image_encoder import WEIGHTS, ImageEncoder, weights_of
 from ocssl.encoders.resnet import BasicBlock, ResNet
 from ocssl.encoders.vit import ViT
 from ocssl.encoders.weights import packed

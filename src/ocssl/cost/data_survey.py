@@ -16,10 +16,10 @@ from PIL import Image
 from ocssl.cost.machine import Machine, estimate
 from ocssl.cost.work import ImageCounts
 from ocssl.data.benchmark import Benchmark, load_benchmark
+from ocssl.data.decode.decode_processes import Fault, rows_at_once
 from ocssl.data.decode.decoder import FORMATS
 from ocssl.data.decode.files import Files, Report, silent
 from ocssl.data.decode.image_set import LiveImages
-from ocssl.data.decode.workers import Fault, rows_at_once
 from ocssl.errors import DataError
 from ocssl.runs.config import RunSettings
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ocssl._core import checkpoint
 from ocssl.errors import CheckpointError
-from ocssl.results.read import Run
+from ocssl.results.read_runs import Run
 from ocssl.runs.folder import SNAPSHOTS, complete_checkpoints
 
 TILE, GAP, COLUMNS, MOST, MOST_EVICTED = 40, 2, 20, 200, 40

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ocssl.errors import DataError, SettingError
-from ocssl.evaluate.arrays import Floats, unit_rows
+from ocssl.evaluate.feature_arrays import Floats, unit_rows
 from ocssl.evaluate.probes import Data, Labels, ProbeResult, Task, best_class, with_bias
 
 Compat = Literal["none", "authors"]

@@ -18,8 +18,8 @@ from ocssl.evaluate import (
     spectrum,
     uniformity,
 )
-from ocssl.evaluate.arrays import float_tensor, unit_rows
-from ocssl.evaluate.latent import alignment
+from ocssl.evaluate.feature_arrays import float_tensor, unit_rows
+from ocssl.evaluate.latent_metrics import alignment
 
 
 def test_arrays_of_any_kind_are_taken_and_left_alone():

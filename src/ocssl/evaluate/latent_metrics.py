@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ocssl.errors import DataError
-from ocssl.evaluate import arrays
-from ocssl.evaluate.arrays import FloatArray, Floats
+from ocssl.evaluate import feature_arrays
+from ocssl.evaluate.feature_arrays import FloatArray, Floats
 from ocssl.evaluate.overlap_metric import squared_chords
 
 _VIEWS, _FEATURES = "[n, v, d]", "[n, d]"
@@ -37,15 +37,15 @@ def deviation(views: Floats, per_sample: bool = False) -> float | FloatArray:
 
     The mean of 1 - cos over all v^2 ordered pairs of a sample's views, self pairs included, is 1 - |mean of unit
     views|^2. A zero view counts as cos = 0, also with itself: all views zero give 1. Beside the n values it holds a few
-    blocks of arrays.BLOCK values, or of one sample.
+    blocks of feature_arrays.BLOCK values, or of one sample.
 
     >>> deviation([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]], per_sample=True).round(3).tolist()
     [0.0, 0.5]
     """
-    given = arrays.shared_tensor("views", views, _VIEWS)
+    given = feature_arrays.shared_tensor("views", views, _VIEWS)
     spread, empty = unit_spread(given)
     each = spread + empty
-    return each.to(arrays.floating(given[:1]).dtype).cpu().numpy() if per_sample else float(each.mean())
+    return each.to(feature_arrays.floating(given[:1]).dtype).cpu().numpy() if per_sample else float(each.mean())
 
 
 def alignment(views: Floats, alpha: float = 2.0) -> float:
@@ -58,7 +58,7 @@ def alignment(views: Floats, alpha: float = 2.0) -> float:
     >>> round(alignment([[[1.0, 0.0], [0.0, 1.0]]]), 3)
     2.0
     """
-    given = arrays.shared_tensor("views", views, _VIEWS)
+    given = feature_arrays.shared_tensor("views", views, _VIEWS)
     v = given.shape[1]
     if v < 2:
         raise DataError(f"views has {v} view of each sample: wanted at least 2, as alignment compares views.")
@@ -67,9 +67,9 @@ def alignment(views: Floats, alpha: float = 2.0) -> float:
     if alpha == 2:
         return float(unit_spread(given)[0].mean()) * 2 * v / (v - 1)
     total = 0.0
-    for _, block in arrays.blocks(given, made=v**2):
-        arrays.check_finite("views", block, _VIEWS)
-        total += float(squared_chords(arrays.unit_rows(block)).pow_(alpha / 2).triu_(1).sum())
+    for _, block in feature_arrays.blocks(given, made=v**2):
+        feature_arrays.check_finite("views", block, _VIEWS)
+        total += float(squared_chords(feature_arrays.unit_rows(block)).pow_(alpha / 2).triu_(1).sum())
     return total / len(given) / (v * (v - 1) / 2)
 
 
@@ -78,30 +78,30 @@ def uniformity(features: Floats, t: float = 2.0, max_samples: int | None = 5000,
 
     Wang and Isola's measure; lower is more uniform, 0 is a collapse to one point. More than ``max_samples`` rows are
     subsampled by ``seed``; None or 0 takes all rows, in time that grows with their square. It holds a few blocks of
-    arrays.ROWS rows and of arrays.ROWS^2 pairs, besides the rows of a subsample.
+    feature_arrays.ROWS rows and of feature_arrays.ROWS^2 pairs, besides the rows of a subsample.
 
     >>> uniformity([[1.0, 0.0], [1.0, 0.0]]), round(uniformity([[1.0, 0.0], [-1.0, 0.0]]), 3)
     (0.0, -8.0)
     """
-    given = arrays.shared_tensor("features", features, _FEATURES)
+    given = feature_arrays.shared_tensor("features", features, _FEATURES)
     most = max_samples or len(given)
     if not (math.isfinite(t) and t > 0):
         raise DataError(f"t is {t}: wanted a finite number above 0.")
     if min(len(given), most) < 2:
         raise DataError(f"features has {len(given)} rows and max_samples is {max_samples}: wanted at least 2 of each.")
-    for _, block in arrays.blocks(given):
-        arrays.check_finite("features", block, _FEATURES)
+    for _, block in feature_arrays.blocks(given):
+        feature_arrays.check_finite("features", block, _FEATURES)
     if len(given) > most:
         generator = torch.Generator().manual_seed(seed)
         given = given[torch.randperm(len(given), generator=generator)[:most].to(given.device)]
     n = len(given)
-    parts = given.split(arrays.rows_at_once(given.shape[1]))
+    parts = given.split(feature_arrays.rows_at_once(given.shape[1]))
     room = torch.empty(len(parts[0]) ** 2, dtype=torch.float64, device=given.device)
     sums = []
     for i, part in enumerate(parts):
-        rows = arrays.unit_rows(part)
+        rows = feature_arrays.unit_rows(part)
         sums.append(_log_sum(rows, None, t, room))
-        sums += [_log_sum(rows, arrays.unit_rows(other), t, room) for other in parts[i + 1 :]]
+        sums += [_log_sum(rows, feature_arrays.unit_rows(other), t, room) for other in parts[i + 1 :]]
     return float(torch.tensor(sums, dtype=torch.float64).logsumexp(0)) + math.log(2) - math.log(n * (n - 1))
 
 
@@ -135,13 +135,13 @@ def spectrum(features: Floats) -> Spectrum:
     """Spectrum of features [n, d]: rows divided by (norm + 1e-6), not centred, then singular values.
 
     Dimensional collapse shows as a fast decay. Features that are all zero give zeros throughout. It holds blocks of
-    4 d rows or arrays.BLOCK values in float64, whichever is more, and the triangle [d, d], however many rows there are.
+    4 d rows or BLOCK values in float64, whichever is more, and the triangle [d, d], however many rows there are.
 
     >>> round(spectrum([[1.0, 0.0], [0.0, 1.0]]).effective_rank, 3)
     2.0
     """
-    given = arrays.shared_tensor("features", features, "[n, d]")
-    first, *others = torch.split(given, max(_WIDTHS * given.shape[1], arrays.BLOCK // given.shape[1]))
+    given = feature_arrays.shared_tensor("features", features, "[n, d]")
+    first, *others = torch.split(given, max(_WIDTHS * given.shape[1], feature_arrays.BLOCK // given.shape[1]))
     triangle = _normalised(first)
     for block in others:  # R of Q R has the singular values of all rows so far
         triangle = torch.linalg.qr(torch.cat([triangle, _normalised(block)]), mode="r").R
@@ -161,9 +161,9 @@ def _normalised(rows: Tensor) -> Tensor:
     length: Tensor = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
     if length.isfinite().all():
         return wide / (length + 1e-6)
-    arrays.check_finite("features", wide, "[n, d]")
+    feature_arrays.check_finite("features", wide, "[n, d]")
     return torch.where(
-        length.isfinite(), wide / (length + 1e-6), arrays.unit_rows(wide)
+        length.isfinite(), wide / (length + 1e-6), feature_arrays.unit_rows(wide)
     )  # squares too large for float64
 
 
@@ -173,11 +173,11 @@ def unit_spread(views: Tensor) -> tuple[Tensor, Tensor]:
     float32 views go through float32 first; what is in doubt there, and float64 views, through float64.
     """
     empty = torch.zeros(len(views), dtype=torch.float64, device=views.device)
-    if views.dtype != torch.float64 and arrays.float32_products(views.device):
+    if views.dtype != torch.float64 and feature_arrays.float32_products(views.device):
         spread, unsure = _rough(views)
     else:
         spread, unsure = torch.zeros_like(empty), torch.ones_like(empty, dtype=torch.bool)
-    for part, block in arrays.blocks(views) if unsure.any() else ():
+    for part, block in feature_arrays.blocks(views) if unsure.any() else ():
         which = unsure[part]
         if which.any():
             spread[part][which], empty[part][which] = _exact(block if which.all() else block[which])
@@ -192,7 +192,7 @@ def _rough(views: Tensor) -> tuple[Tensor, Tensor]:
     """
     n, v, _ = views.shape
     lengths, sums = (torch.empty(size, device=views.device) for size in ((n, v), (n, 1)))
-    for part, block in arrays.blocks(views):
+    for part, block in feature_arrays.blocks(views):
         torch.linalg.vector_norm(block, dim=2, out=lengths[part])
         unit_sum = lengths[part].reciprocal()[:, None] @ block  # [b, 1, d]
         torch.linalg.vector_norm(unit_sum, dim=2, out=sums[part])
@@ -203,9 +203,9 @@ def _rough(views: Tensor) -> tuple[Tensor, Tensor]:
 
 def _exact(views: Tensor) -> tuple[Tensor, Tensor]:
     """The same of views [b, v, d] as the unit views' variance in float64, which keeps its digits near 0."""
-    unit = arrays.unit_rows(views)
+    unit = feature_arrays.unit_rows(views)
     empty = torch.linalg.vector_norm(unit, dim=2) == 0
     spread = unit.sub_(unit.mean(1, keepdim=True)).square_().sum(2).mean(1)
     if not spread.isfinite().all():
-        arrays.check_finite("views", views, "[n, v, d]")
+        feature_arrays.check_finite("views", views, "[n, v, d]")
     return spread, empty.double().mean(1)

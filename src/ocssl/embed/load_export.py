@@ -13,7 +13,7 @@ from torch import nn
 from ocssl._core.checkpoint import read_shapes
 from ocssl._files.untrusted import open_file, read_json, reading
 from ocssl.data.decode.decoder import VERSION
-from ocssl.embed.ready_encoder import ENCODER, FORMAT, FORMAT_VERSION, MOST_JSON, WEIGHTS, ImageEncoder, weights_of
+from ocssl.embed.image_encoder import ENCODER, FORMAT, FORMAT_VERSION, MOST_JSON, WEIGHTS, ImageEncoder, weights_of
 from ocssl.encoders import ENCODERS
 from ocssl.encoders.weights import read_tensors
 from ocssl.errors import CheckpointError, OcsslError

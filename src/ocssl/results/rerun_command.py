@@ -10,7 +10,7 @@ from typing import Any
 from ocssl._distributed.ranks import command
 from ocssl._files.toml import parse_toml
 from ocssl.errors import OcsslError
-from ocssl.results.read import Run
+from ocssl.results.read_runs import Run
 from ocssl.runs.config import RunSettings, parse_assignments, resolve_run
 from ocssl.runs.folder import SETTINGS
 from ocssl.settings import flatten, validate

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ocssl.bench import Effort, processes, timing
+from ocssl.bench import Effort, timing
+from ocssl.bench import startup_and_memory as processes
 from ocssl.bench.steps import ready
 from ocssl.bench.timing import python
 from ocssl.cost.layers import noise
@@ -23,7 +24,7 @@ linux = pytest.mark.skipif(not timing.STATUS.exists(), reason="needs /proc, whic
 SMALL = {"encoder.width": 2, "memory.capacity": 10, "objective.projection": 8}
 LEAKY = """
 import torch
-from ocssl.bench.processes import Learner, measure_stream
+from ocssl.bench.startup_and_memory import Learner, measure_stream
 fit, kept = Learner.partial_fit, []
 def leak(self, images, ids=None):
     kept.append(torch.ones(2**20))  # 4 MB
