@@ -21,7 +21,7 @@ from statistics import fmean
 from ocssl._core.table import Row, Table
 from ocssl.cost import Machine, calibrate, estimate
 from ocssl.launch.sweep import plan, read_spec
-from ocssl.results.read import Run, read_runs
+from ocssl.results.read_runs import Run, read_runs
 
 FALL, SEEDS = 2.0, 3  # points of accuracy; seeds that all have to decay
 MOST_HOURS = 40.0

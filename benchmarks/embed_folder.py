@@ -25,8 +25,8 @@ from PIL import Image
 
 import ocssl
 from ocssl.embed.embed import embed
+from ocssl.embed.image_encoder import ImageEncoder
 from ocssl.embed.image_files import open_source
-from ocssl.embed.ready_encoder import ImageEncoder
 
 BARE = 4096  # images that the bare encoder is timed on
 

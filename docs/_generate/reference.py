@@ -10,7 +10,7 @@ from docstring_parser import parse
 
 import ocssl
 from ocssl.cli import app
-from ocssl.cli.listing import names
+from ocssl.cli.list_names import names
 
 KINDS = {
     "methods": "Methods, for `ocssl run METHOD`",

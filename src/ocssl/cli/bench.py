@@ -21,7 +21,7 @@ def bench(
     compare: Path | None = None,
     json: Json = False,
 ) -> int:
-    """Measure speed on this machine, each part beside plain code that does the same.
+    """Measure the speed of each part on this machine, beside a plain implementation of the same.
 
     Prints each measurement with its quartiles and, if there is one, its limit. Close other programs first. Ends with
     exit code 1 if a limit is missed or, with --compare, a measurement is worse than before.
@@ -37,9 +37,9 @@ def bench(
     threads
         Threads of the tensor operations; 0: as many as there are cores.
     output
-        A JSON file for all figures.
+        A JSON file for all measurements.
     compare
-        The file of an earlier run on the same machine: each figure is shown beside the one there.
+        The --output of an earlier call on this machine, to show its measurements beside the new ones.
     """
     from ocssl.bench import harness
     from ocssl.bench.timing import Effort, Row

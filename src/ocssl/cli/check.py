@@ -30,7 +30,7 @@ def check(
     *,
     method: str = "solar",
     set: Assignments = None,
-    most: Annotated[Count, Parameter(help="Images to decode, spread over all; 0: every one.")] = 10_000,
+    most: Annotated[Count, Parameter(help="How many images to decode, evenly spread over all; 0: every one.")] = 10_000,
     workers: Count = 0,
     quiet: Quiet = False,
     json: Json = False,

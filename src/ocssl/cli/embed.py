@@ -47,15 +47,15 @@ def embed(
     Parameters
     ----------
     source
-        A folder of images, or parquet:PATH, or hf:NAME.
+        A folder of images, or parquet:PATH, wds:PATTERN or hf:NAME.
     output
         The parquet file to write.
     update
         Embed only new and changed images, and take out those that are gone.
     refresh
-        Embed again what another encoder made, or what was aligned.
+        Embed again every image whose vector another encoder made or --align mapped.
     align
-        Map the vectors of another encoder into this one's space, by a linear map fitted on some images of both.
+        Do not embed again: map the vectors of another encoder into this one's space, by a linear fit on some images.
     dtype
         float32 (the default), or float16 for half the size.
     workers
@@ -125,7 +125,7 @@ def search(
     html: Path | None = None,
     json: Json = False,
 ) -> int:
-    """Find the images most similar to yours in a file of vectors, or its near-duplicates and outliers.
+    """Find the nearest images to yours in a file of vectors, or list its near-duplicates and outliers.
 
     Example: ocssl search vectors.parquet cat.jpg --top 10 --html cats.html
 
@@ -134,7 +134,7 @@ def search(
     vectors
         The file that ocssl embed wrote.
     images
-        Images to search for.
+        The images whose neighbours are wanted.
     top
         Results for each image.
     duplicates
@@ -196,10 +196,11 @@ def export(
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     license: str = "",
 ) -> int:
-    """Write the encoder of a run in a format of other programs, with a model card.
+    """Export the encoder of a run as safetensors, ONNX, or a model of timm or transformers, with a model card.
 
-    safetensors is for ocssl.load_encoder. onnx takes uint8 images, with the normalisation inside, and is checked by
-    ONNX Runtime. timm and hf are folders for timm.create_model and transformers.AutoModel, of encoders that these have.
+    safetensors is for ocssl.load_encoder. onnx takes uint8 images, with the normalisation inside, and is verified
+    with ONNX Runtime. timm and hf are folders for timm.create_model and transformers.AutoModel, where those libraries
+    have the architecture.
 
     Example: ocssl export runs/solar-photos-seed0 --format onnx -o encoder.onnx
 

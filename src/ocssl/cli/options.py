@@ -27,11 +27,11 @@ Assignments = Annotated[
 ]
 Benchmark = Annotated[
     str,
-    Parameter(help="A benchmark (see: ocssl list benchmarks), or your own images: folder:PATH, parquet:PATH, hf:NAME."),
+    Parameter(help="A benchmark (see: ocssl list benchmarks), or your own images: folder:PATH, parquet:PATH, wds:PATTERN or hf:NAME."),
 ]
 RunFolder = Annotated[Path, Parameter(help="The run folder.")]
 Data = Annotated[Path | None, Parameter(help="The folder or archive with the benchmark's data.")]
-Moved = Annotated[Path | None, Parameter(help="Where the benchmark's data are now, if they have been moved.")]
+Moved = Annotated[Path | None, Parameter(help="The new place of the benchmark's data, if they have been moved.")]
 BadImages = Annotated[
     Literal["skip", "stop"] | None,
     Parameter(help="Skip images that cannot be used and list them (the default), or stop at the first."),
@@ -39,16 +39,16 @@ BadImages = Annotated[
 Preset = Annotated[
     Literal["none", "cpu", "gpu", "auto"],
     Parameter(
-        help="Lower network, memory and batch to what a kind of machine can carry (settings of --set stay); "
-        "auto: by looking at this one."
+        help="Shrink encoder, replay memory and batch to fit a CPU or a GPU; auto: as this machine needs it. What --set "
+        "names stays."
     ),
 ]
 Cache = Annotated[Path | None, Parameter(help="The folder for decoded images; by default the user's cache folder.")]
 Compat = Literal["none", "authors"]
-COMPAT = Parameter(help="authors: score as the code of SOLAR's authors, which leaves out the last batch.")
+COMPAT = Parameter(help="authors: train and score the linear probe as the published code of SOLAR's authors does (see docs/evaluation.md).")
 Parts = Annotated[
     Path | None,
-    Parameter(help="A Python file that registers rules, terms, encoders or other parts of your own; it is run first."),
+    Parameter(help="A Python file that registers your own rules, losses, encoders or other parts; it is imported first."),
 ]
 Track = Annotated[
     list[Literal["tensorboard", "wandb"]] | None,
@@ -56,7 +56,7 @@ Track = Annotated[
 ]
 Device = Annotated[
     Literal["cpu", "cuda", "mps", "auto"],
-    Parameter(help="Device to compute on; auto: a CUDA GPU, else Apple's (mps, untested), else the processor."),
+    Parameter(help="Device to compute on; auto: a CUDA GPU, else Apple's (mps, untested), else the CPU."),
 ]
 Json = Annotated[bool, Parameter(negative=(), help="Print the result as JSON only.")]
 Ray = Annotated[

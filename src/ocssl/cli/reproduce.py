@@ -38,7 +38,7 @@ def reproduce(
 ) -> int:
     """Reproduce tables and figures of the SOLAR paper, with its numbers beside ours.
 
-    A run that several of them need is made once. After a stop or a crash, the same command continues. Figures, tables
+    A run that several tables need is made once. After a stop or a crash, the same command continues. Figures, tables
     (Markdown, LaTeX, CSV) and runs are in the output folder.
 
     Example: ocssl reproduce table2 --scale mini --benchmark synthetic
@@ -46,13 +46,14 @@ def reproduce(
     Parameters
     ----------
     what
-        table1 to table7, figure2, figure3, figure5 to figure20, all, evidence or field (see: ocssl list experiments).
+        table1 to table7, figure2, figure3, figure5 to figure20, all; or evidence or field (see: ocssl list experiments).
     scale
-        paper: its settings to the letter, for GPUs; mini: one fixed, smaller protocol for a CPU.
+        paper: the exact settings of the SOLAR paper, for GPUs; mini: one fixed, smaller protocol for a CPU.
     benchmark
         The benchmark of the mini scale: cifar100 (the default), mini-imagenet, pacs or synthetic.
     only
-        Run only this row of tables and figures, such as SOLAR; may be given several times. All finished runs are shown.
+        Train only this row of tables and figures, such as SOLAR; may be given several times. Finished runs of other rows
+        are shown, too.
     seed
         Run these seeds instead of those of the paper (0, 1 and 2); may be given several times.
     out

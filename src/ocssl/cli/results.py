@@ -98,7 +98,7 @@ def evaluate(
     probe_compat: Annotated[Compat, COMPAT] = "none",
     how: Inspecting = USUAL,
 ) -> int:
-    """Probe the checkpoints of a run: train simple classifiers on the features of its frozen encoder.
+    """Train linear, ridge or kNN probes on the features of each saved encoder of a run.
 
     Images are encoded once for all probes. The run folder does not change.
 
@@ -140,11 +140,11 @@ def diagnose(
     on
         Images to measure: stream (the default), memory (stored at that moment) or test; may be given several times.
     samples
-        Images of each, chosen at random; 0: all.
+        Images of each set of --on, chosen at random; 0: all.
     views
         Random views of each image.
     times
-        Also the spectrum and uniformity of the test images of past, current and future tasks.
+        Also the spectrum and uniformity of past, current and future tasks, each on its own.
     """
     from ocssl.results.evaluate_runs import diagnose_run, diagnosis_table
 
@@ -219,10 +219,10 @@ def _follow(folders: list[Path], output: Path, seconds: float, screen: Console) 
 
 @app.command
 def compare(folders: list[Path], /, *, label_free: Switch = False, json: Json = False, parts: Parts = None) -> int:
-    """Compare methods by the runs that share a seed: mean difference, 95 % interval, and whether it is better.
+    """Compare methods pair by pair, seed by seed: mean difference, 95 % confidence interval, verdict.
 
-    Each method is compared with SOLAR, or with the best method if SOLAR was not run. It takes three shared seeds to
-    tell.
+    Each method is compared with SOLAR, or with the best method if SOLAR was not run. A verdict needs at least three
+    shared seeds.
 
     Example: ocssl compare runs/solar-synthetic-seed0 runs/er-fifo-synthetic-seed0
 
@@ -231,7 +231,7 @@ def compare(folders: list[Path], /, *, label_free: Switch = False, json: Json = 
     folders
         Run folders, or folders that contain run folders.
     label_free
-        Instead: how well measures without labels rank encoders as the probe does, within runs and between methods.
+        Instead: the rank correlation of label-free measures with the probe's accuracy, within runs and between methods.
     """
     from ocssl._core.registry import load_parts
     from ocssl.results import tables
