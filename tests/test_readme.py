@@ -66,7 +66,7 @@ def cells(row: str) -> list[str]:
 
 def test_the_readme_is_short_and_its_table_of_others_can_be_checked() -> None:
     assert len(README.splitlines()) < 90
-    rows = [cells(row) for row in README.split("## What you might pick instead")[1].split("\n\n")[1].splitlines()]
+    rows = [cells(row) for row in README.split("## Alternatives")[1].split("\n\n")[1].splitlines()]
     assert {len(row) for row in rows} == {7}
     others = [row for row in rows[2:] if row[0] != "**ocssl**"]
     assert len(others) == 5

@@ -27,7 +27,10 @@ Assignments = Annotated[
 ]
 Benchmark = Annotated[
     str,
-    Parameter(help="A benchmark (see: ocssl list benchmarks), or your own images: folder:PATH, parquet:PATH, wds:PATTERN or hf:NAME."),
+    Parameter(
+        help="A benchmark (see: ocssl list benchmarks), or your own images: folder:PATH, parquet:PATH, wds:PATTERN or "
+        "hf:NAME."
+    ),
 ]
 RunFolder = Annotated[Path, Parameter(help="The run folder.")]
 Data = Annotated[Path | None, Parameter(help="The folder or archive with the benchmark's data.")]
@@ -39,16 +42,18 @@ BadImages = Annotated[
 Preset = Annotated[
     Literal["none", "cpu", "gpu", "auto"],
     Parameter(
-        help="Shrink encoder, replay memory and batch to fit a CPU or a GPU; auto: as this machine needs it. What --set "
-        "names stays."
+        help="Shrink encoder, replay memory and batch to fit a CPU or a GPU; auto: as this machine needs it. What "
+        "--set names stays."
     ),
 ]
 Cache = Annotated[Path | None, Parameter(help="The folder for decoded images; by default the user's cache folder.")]
 Compat = Literal["none", "authors"]
-COMPAT = Parameter(help="authors: train and score the linear probe as the published code of SOLAR's authors does (see docs/evaluation.md).")
+COMPAT = Parameter(
+    help="authors: train and score the linear probe as the published code of SOLAR's authors does (docs/evaluation.md)."
+)
 Parts = Annotated[
     Path | None,
-    Parameter(help="A Python file that registers your own rules, losses, encoders or other parts; it is imported first."),
+    Parameter(help="A Python file that registers your own rules, losses, encoders or other parts; imported first."),
 ]
 Track = Annotated[
     list[Literal["tensorboard", "wandb"]] | None,

@@ -46,14 +46,14 @@ def reproduce(
     Parameters
     ----------
     what
-        table1 to table7, figure2, figure3, figure5 to figure20, all; or evidence or field (see: ocssl list experiments).
+        table1 to table7, figure2, figure3, figure5 to figure20, all; evidence or field (see: ocssl list experiments).
     scale
         paper: the exact settings of the SOLAR paper, for GPUs; mini: one fixed, smaller protocol for a CPU.
     benchmark
         The benchmark of the mini scale: cifar100 (the default), mini-imagenet, pacs or synthetic.
     only
-        Train only this row of tables and figures, such as SOLAR; may be given several times. Finished runs of other rows
-        are shown, too.
+        Train only this row of tables and figures, such as SOLAR; may be given several times. Finished runs of other
+        rows are shown, too.
     seed
         Run these seeds instead of those of the paper (0, 1 and 2); may be given several times.
     out
