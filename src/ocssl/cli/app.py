@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 import cyclopts
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 
 from ocssl._core.transfer import keep_freed_memory
 from ocssl.errors import NonFiniteLoss, OcsslError, OutOfMemory, nearest
@@ -32,6 +32,10 @@ app = App(
     help_format="plaintext",  # it has no markup, and a renderer of markup takes long to import
 )
 
+GROUPS = ("Start", "Your images", "Experiments", "Tools")  # of commands, in the order of --help
+START, IMAGES, STUDY, TOOLS = (Group(name, sort_key=place) for place, name in enumerate(GROUPS))
+for flag in ("--help", "--version"):
+    app[flag].group = TOOLS
 TORCHLESS = {"--help", "-h", "--version", "completion"}
 BAD_INPUT, FAILED = 2, 1
 LACKING = "lower schedule.batch, encoder.width, memory.capacity or stream.image_size, or end other programs."
@@ -139,7 +143,7 @@ def _one_sentence(error: CycloptsError) -> str:
     return " ".join(str(error).split())
 
 
-@app.command
+@app.command(group=TOOLS)
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     """Print the script that completes commands and options in a shell.
 

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import FAILED, app, console, print_json
+from ocssl.cli.app import FAILED, TOOLS, app, console, print_json
 from ocssl.cli.options import Count, Json, Output, Switch
 
 
-@app.command
+@app.command(group=TOOLS)
 def bench(
     parts: Annotated[list[str] | None, Parameter(negative=())] = None,
     /,

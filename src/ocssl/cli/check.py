@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import app, console, print_json
+from ocssl.cli.app import IMAGES, app, console, print_json
 from ocssl.cli.options import Assignments, Count, Json, Quiet
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ CLASSES = 8
 LONG = 600  # seconds above which a smaller size is recommended
 
 
-@app.command
+@app.command(group=IMAGES)
 def check(
     source: Annotated[str, Parameter(help="A folder of images, or parquet:PATH, wds:PATTERN, hf:NAME.")],
     /,

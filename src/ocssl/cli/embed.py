@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import app, console, print_json
+from ocssl.cli.app import IMAGES, app, console, print_json
 from ocssl.cli.options import Count, Device, Json, Quiet, Switch
 from ocssl.errors import SettingError, printable
 
@@ -23,7 +23,7 @@ Encoder = Annotated[Path, Parameter(help="A run folder, a saved learner, or an e
 SHOWN = 3  # skipped images that are named
 
 
-@app.command
+@app.command(group=IMAGES)
 def embed(
     run: Encoder,
     source: str,
@@ -112,7 +112,7 @@ def _show(result: Result, screen: Console) -> None:
         )
 
 
-@app.command
+@app.command(group=IMAGES)
 def search(
     vectors: Path,
     images: Annotated[list[str] | None, Parameter(negative=())] = None,
@@ -187,7 +187,7 @@ def _duplicates(index: Index, threshold: float, top: int) -> list[Section]:
     return [*found, Section("outliers: the images least like their ten nearest", None, index.outliers(top))]
 
 
-@app.command
+@app.command(group=IMAGES)
 def export(
     run: Encoder,
     /,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import app, complain, console, print_json
+from ocssl.cli.app import STUDY, app, complain, console, print_json
 from ocssl.cli.options import Cache, Count, Device, Json, Ray, Switch, Threads
 from ocssl.cli.run import chosen_device, exit_code, given_settings, require_exists
 from ocssl.errors import SettingError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ocssl.settings import DataSettings
 
 
-@app.command
+@app.command(group=STUDY)
 def reproduce(
     what: Annotated[list[str], Parameter(negative=())],
     /,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ocssl.cli.app import app, console, print_json
+from ocssl.cli.app import START, STUDY, TOOLS, app, console, print_json
 from ocssl.cli.options import (
     COMPAT,
     Checkpoint,
@@ -88,7 +88,7 @@ USUAL = Inspecting()
 LEAST_FOLLOW, MOST_FOLLOW = 0.5, 86_400  # seconds
 
 
-@app.command
+@app.command(group=STUDY)
 def evaluate(
     folder: RunFolder,
     /,
@@ -117,7 +117,7 @@ def evaluate(
     return how.show(found, evaluation_table(found))
 
 
-@app.command
+@app.command(group=STUDY)
 def diagnose(
     folder: RunFolder,
     /,
@@ -152,7 +152,7 @@ def diagnose(
     return how.show(found, diagnosis_table(found))
 
 
-@app.command
+@app.command(group=START)
 def report(
     folders: list[Path],
     /,
@@ -217,7 +217,7 @@ def _follow(folders: list[Path], output: Path, seconds: float, screen: Console) 
                 return
 
 
-@app.command
+@app.command(group=START)
 def compare(folders: list[Path], /, *, label_free: Switch = False, json: Json = False, parts: Parts = None) -> int:
     """Compare methods pair by pair, seed by seed: mean difference, 95 % confidence interval, verdict.
 
@@ -271,7 +271,7 @@ def _label_free(runs: list[Run], json: bool) -> int:
     return 0
 
 
-@app.command(name="list")
+@app.command(name="list", group=TOOLS)
 def list_(kind: Kind, /, *, json: Json = False) -> int:
     """List the names that settings and commands accept, with one line about each.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ocssl.cli import options
-from ocssl.cli.app import BAD_INPUT, FAILED, app, console, print_json
+from ocssl.cli.app import BAD_INPUT, FAILED, START, STUDY, app, console, print_json
 from ocssl.cli.options import Assignments, Benchmark, Count, Data, Device, Moved, Parts, Quiet, RunFolder, Seed, Track
 from ocssl.errors import NonFiniteLoss, OcsslError, OutOfMemory, SettingError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PATHS = ("folder", "parquet", "wds")  # benchmarks whose name holds a path
 
 
-@app.command
+@app.command(group=START)
 def run(
     method: str,
     benchmark: Benchmark = "synthetic",
@@ -78,7 +78,7 @@ def run(
         return start(method, benchmark, seed, given_settings(flags, set), out, how, preset)
 
 
-@app.command
+@app.command(group=STUDY)
 def pretrain(
     benchmark: Benchmark,
     /,
@@ -123,7 +123,7 @@ def pretrain(
         return start("pretrain", benchmark, seed, given_settings(flags, set), out, how)
 
 
-@app.command
+@app.command(group=START)
 def resume(
     folder: RunFolder,
     /,
@@ -143,7 +143,7 @@ def resume(
         return resume_run(folder, how, data=data)
 
 
-@app.command
+@app.command(group=START)
 def demo(*, out: Path = Path("ocssl-demo"), seed: Seed = 0, json: options.Json = False) -> int:
     """Train three methods on a small built-in stream, then print a table and write a report: about two minutes.
 

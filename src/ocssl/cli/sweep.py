@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ocssl.cli.app import app, console, print_json
+from ocssl.cli.app import STUDY, app, console, print_json
 from ocssl.cli.options import Count, Data, Device, Json, Parts, Quiet, Ray, Switch, Threads, Track
 from ocssl.cli.run import chosen_device, data_path, exit_code, option_words, require_exists, with_digest
 from ocssl.errors import SettingError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ocssl.launch.sweep import Planned, Spec
 
 
-@app.command
+@app.command(group=STUDY)
 def sweep(
     spec: Path,
     /,
