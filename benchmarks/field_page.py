@@ -16,7 +16,7 @@ from ocssl.results.paper import Planned, read_plan, read_scale, runs_of
 from ocssl.results.paper.field import tables
 from ocssl.results.paper.run_store import Group, RunStore
 
-INTRODUCTION = """# The field at equal compute
+INTRODUCTION = """# Fourteen methods at equal compute
 
 All recipes that train online, on three benchmarks of real images, three streams and two objectives, at the mini scale.
 This page is written by a command from the runs kept in `docs/results/field`:

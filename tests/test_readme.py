@@ -60,6 +60,17 @@ def test_the_benchmark_in_python_runs(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (tmp_path / "my-learner" / "checkpoint.json").exists()
 
 
+def test_the_loop_of_the_live_page_runs_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "live.md").read_text(), re.DOTALL)
+    code = code.replace('"encoder.width": 16', '"encoder.width": 2')
+    exec(code, {})
+    exec(code, {})
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [str(10 * n) for n in range(1, 9)]
+
+
 def cells(row: str) -> list[str]:
     return [cell.strip() for cell in row.strip().strip("|").split("|")]
 

@@ -125,7 +125,7 @@ def read_shapes(file: IO[bytes]) -> dict[str, tuple[int, ...]]:
         shapes[name] = tuple(shape)
         ends.append(end)
     if max(ends) != size - 8 - length:
-        raise ValueError(f"it has {size} bytes, and its header speaks of {max(ends) + 8 + length}")
+        raise ValueError(f"it has {size} bytes, but its header describes {max(ends) + 8 + length}")
     return shapes
 
 
