@@ -103,7 +103,7 @@ def cells(row: str) -> list[str]:
 
 
 def test_the_table_of_others_can_be_checked() -> None:
-    rows = [cells(row) for row in README.split("## Alternatives")[1].split("\n\n")[2].splitlines()]
+    rows = [cells(row) for row in README.split("## Alternatives")[1].split("\n\n")[1].splitlines()]
     assert {len(row) for row in rows} == {6}
     others = [row for row in rows[2:] if row[0] != "**ocssl**"]
     assert len(others) == 5
