@@ -56,9 +56,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "heads first, rate 0.01": {**HEADS, "optimizer.encoder_lr": 0.01},
     "heads first, rate 0.03": {**HEADS, "optimizer.encoder_lr": 0.03},
     "heads first, rate 0.1": {**HEADS, "optimizer.encoder_lr": 0.1},
-    "default": {},
 }
-STUDY = ["all trained", "first 5 stages frozen", "default"]
+STUDY = ["all trained", "first 5 stages frozen", "batch norm frozen, rate 0.001"]  # the last is the default
 SMALL = {
     "encoder.name": "timm:tf_efficientnet_lite0",
     "stream.image_size": 64,
@@ -79,6 +78,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--longer", type=int, default=1, help="how many times as many images to learn from")
     parser.add_argument("--method", action="append", choices=METHODS, help="only these")
     parser.add_argument("--variant", action="append", choices=list(VARIANTS), help="only these")
     chosen = parser.parse_args()
@@ -98,7 +98,8 @@ def main() -> None:
 def cell(name: str, method: str, variant: str, seed: int, chosen: argparse.Namespace) -> dict[str, Any]:
     """One run: accuracies of the probes before and after it."""
     folder, share = BENCHMARKS[name]
-    given = {**SMALL, **VARIANTS[variant], "encoder.weights": str(chosen.weights), "stream.fraction": share}
+    given = {**SMALL, **VARIANTS[variant], "encoder.weights": str(chosen.weights)}
+    given["stream.fraction"] = share * chosen.longer
     given["data.path"] = str((chosen.data / folder).absolute())
     settings = resolve_run(method, name, seed, given)
     whole = resolve_run(method, name, seed, {**given, "stream.fraction": 1.0})
