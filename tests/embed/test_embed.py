@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -254,3 +255,28 @@ def test_what_was_embedded_before_a_stop_is_not_embedded_again(
     assert call(capsys, "embed", run, folder, "-o", out)[0] == 0
     assert count[0] + 100 < 20
     assert len(read_vectors(out)) == 30
+
+
+def copies(folder: Path, count: int, times: int) -> Path:
+    """Different pictures, each there several times."""
+    for path in sorted(photos(folder, count).rglob("*.png")):
+        for n in range(1, times):
+            shutil.copy(path, path.with_stem(f"{path.stem}-{n}"))
+    return folder
+
+
+def test_align_fits_and_measures_on_different_images_only(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "OVERLAP", 1000)
+    folder, few = copies(tmp_path / "photos", 25, 3), copies(tmp_path / "few", 15, 3)
+    old, new = saved(tmp_path / "old"), saved(tmp_path / "new", seed=1)
+    for place in (folder, few):
+        assert call(capsys, "embed", old, place, "-o", f"{place}.parquet")[0] == 0
+    code, said, _ = call(capsys, "embed", new, folder, "-o", f"{folder}.parquet", "--align")
+    assert code == 0, said
+    facts = read_vectors(Path(f"{folder}.parquet")).facts["alignment"]
+    assert facts["fitted"] + facts["held_out"] == 25
+    code, _, err = call(capsys, "embed", new, few, "-o", f"{few}.parquet", "--align")
+    assert code == 2
+    assert "only 15 different images" in err

@@ -316,18 +316,22 @@ class _Task:
             yield rows
 
     def _pairs(self, plan: Plan) -> tuple[Any, Any]:
-        """Old and new vectors of the images that have both, in the order of the plan."""
+        """Old and new vectors of the images that have both, in the order of the plan; of copies only one."""
         new: dict[int, Any] = {}
         before: dict[int, Any] = {}
+        seen: set[str] = set()  # checksums: of copies one is used, or the held-out images would not be new to the map
         for rows in itertools.chain.from_iterable(map(rows_of, self.chunks(plan))):
-            new.update(zip(rows.id.tolist(), rows.vector, strict=True))
+            for number, digest, vector in zip(rows.id.tolist(), rows.sha256, rows.vector, strict=True):
+                if digest not in seen:
+                    seen.add(digest)
+                    new[number] = vector
         for rows in rows_of(self.output):
             before.update((n, v) for n, v in zip(rows.id.tolist(), rows.vector, strict=True) if n in new)
         ids = [n for n in plan.id if n in new and n in before]
         if len(ids) < 20:
             raise DataError(
-                f"only {len(ids)} images of {self.output} are still there unchanged, and an alignment takes at least "
-                "20: re-embed them with --refresh."
+                f"only {len(ids)} different images of {self.output} are still there unchanged, and an alignment takes "
+                "at least 20: re-embed them with --refresh."
             )
         return np.stack([before[n] for n in ids]).astype(np.float64), np.stack([new[n] for n in ids]).astype(np.float64)
 
