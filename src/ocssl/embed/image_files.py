@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ocssl.data.decode.decode_processes import Fault
-from ocssl.data.decode.files import Encoded, FolderFiles, Report, survey_folder
+from ocssl.data.decode.files import Encoded, FolderFiles, Packed, Report, survey_folder
 from ocssl.data.sources import BENCHMARKS
 from ocssl.data.sources.source import SourceImages, parse_name
 from ocssl.errors import DataError, printable
@@ -20,15 +22,18 @@ from ocssl.settings import StreamSettings
 
 Numbers = npt.NDArray[np.int64]
 
+OTHERS = "parquet:PATH, wds:PATTERN or hf:NAME"
+_NAME = re.compile(r"/| row (?=\d)")  # ends the file's name in the name of an image of a tar or parquet file
+
 
 @dataclass(frozen=True)
 class Source:
     """Encoded images, none of which has been opened yet."""
 
-    name: str  # an absolute path, or KIND:PLACE
+    name: str  # an absolute path, or KIND:PLACE, where a place on this machine is absolute too
     files: Encoded
-    paths: Sequence[str]  # of each image; of a folder, absolute
-    sizes: Numbers  # bytes of each file; -1 where it is no file of a folder
+    paths: Sequence[str]  # of each image; begins with the name
+    sizes: Numbers  # bytes of the file that each image is, or lies in; -1 where that is not known
     modified: Numbers  # its time in ns; -1 likewise
     left_out: Sequence[Fault] = ()
 
@@ -37,21 +42,49 @@ class Source:
 
 
 def open_source(word: str, report: Report) -> Source:
-    """The images of a folder, `folder:PATH`, `parquet:PATH` or `hf:NAME`."""
+    """The images of a folder, `folder:PATH`, `parquet:PATH`, `wds:PATTERN` or `hf:NAME`."""
     kind, place = ("folder", word) if os.path.isdir(word) else parse_name(word)
     _require_text(os.path.abspath(place or word))
     if kind == "folder" and place is not None:
         return _folder(place, report)
     if place is None and kind not in BENCHMARKS:
-        raise DataError(f"there is no folder {word}: name a folder of images, or parquet:PATH, or hf:NAME.")
+        raise DataError(f"there is no folder {word}: name a folder of images, {OTHERS}.")
     found = BENCHMARKS.build(kind, {}).find(Path(place) if place else None, StreamSettings(), report)
     files = _Joined(list(_encoded(found, word)))
-    paths = [f"{word}/{files.name(row)}" for row in range(len(files))]
+    local = place is not None and (kind != "hf" or os.path.exists(place))
+    name = f"{kind}:{os.path.abspath(place)}" if place and local else word
+    paths = [f"{name}/{files.name(row)}" for row in range(len(files))]
     if len(set(paths)) < len(paths):
         paths = [f"{path} #{row}" for row, path in enumerate(paths)]
-    unknown = np.full(len(files), -1, np.int64)
-    name = f"{kind}:{os.path.abspath(place)}" if place and os.path.exists(place) else word
-    return Source(name, files, paths, unknown, unknown, found.left_out)
+    sizes, times = np.concatenate([_stats(part) for part in files.parts], axis=1)
+    return Source(name, files, paths, sizes, times, found.left_out)
+
+
+def moved_away(name: str) -> bool:
+    """Whether a source was a file or folder where nothing is now."""
+    kind, colon, place = name.partition(":")
+    place = name if os.path.isabs(name) else place
+    pattern = kind == "wds" and colon and any(letter in place for letter in "{*?")
+    return os.path.isabs(place) and not pattern and not os.path.exists(place)
+
+
+def _stats(files: Encoded) -> Numbers:
+    """Size and time in ns of the file that each image lies in, [2, n]; -1 where that is not known."""
+    if isinstance(files, FolderFiles):
+        return files.stats()
+    known: dict[str, tuple[int, int]] = {}  # by how the names of the images of a file begin
+    paths: Sequence[Path] = getattr(files, "paths", ())
+    for path in paths:
+        with suppress(OSError):
+            found = path.stat()
+            known[printable(path.name)] = found.st_size, found.st_mtime_ns
+    if not known:
+        return np.full((2, len(files)), -1, np.int64)
+    # an image whose file is not known from its name changes when any file does
+    whole = sum(size for size, _ in known.values()), max(time for _, time in known.values())
+    unique = known if len(known) == len(paths) else {}
+    starts = (_NAME.split(files.name(row), maxsplit=1)[0] for row in range(len(files)))
+    return np.array([unique.get(start, whole) for start in starts], np.int64).reshape(-1, 2).T
 
 
 def _require_text(place: str) -> None:
@@ -64,12 +97,21 @@ def _require_text(place: str) -> None:
 
 def _folder(place: str, report: Report) -> Source:
     root = Path(os.path.abspath(place))
-    names, left_out = survey_folder(root, report)
-    files = FolderFiles(root, names)
+    found, left_out = survey_folder(root, report)
+    names = [name for name in found if _is_text(name)]
+    left_out += [(name, "name that is not UTF-8") for name in found if not _is_text(name)]
+    files = FolderFiles(root, Packed(names))
     sizes, times = files.stats()
-    paths = [os.path.join(str(root), printable(name)) for name in names]
-    faults = [Fault(printable(name), why) for name, why in left_out]
+    paths = [os.path.join(str(root), name.decode()) for name in names]
+    faults = [Fault(printable(name), why) for name, why in sorted(left_out)]
     return Source(str(root), files, paths, sizes, times, faults)
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        return bool(name.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _encoded(found: SourceImages, word: str) -> Iterator[Encoded]:
@@ -78,7 +120,7 @@ def _encoded(found: SourceImages, word: str) -> Iterator[Encoded]:
             continue
         images: Any = collection.images
         if not hasattr(images, "read"):
-            raise DataError(f"{word} has no encoded images: embed reads folders, parquet:PATH and hf:NAME.")
+            raise DataError(f"{word} has no encoded images: embed reads folders, {OTHERS}.")
         yield images
 
 
