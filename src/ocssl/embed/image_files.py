@@ -53,10 +53,11 @@ def open_source(word: str, report: Report) -> Source:
     files = _Joined(list(_encoded(found, word)))
     local = place is not None and (kind != "hf" or os.path.exists(place))
     name = f"{kind}:{os.path.abspath(place)}" if place and local else word
-    paths = [f"{name}/{files.name(row)}" for row in range(len(files))]
+    names = [[part.name(row) for row in range(len(part))] for part in files.parts]
+    paths = [f"{name}/{image}" for part in names for image in part]
     if len(set(paths)) < len(paths):
         paths = [f"{path} #{row}" for row, path in enumerate(paths)]
-    sizes, times = np.concatenate([_stats(part) for part in files.parts], axis=1)
+    sizes, times = np.concatenate(list(map(_stats, files.parts, names)), axis=1)
     return Source(name, files, paths, sizes, times, found.left_out)
 
 
@@ -68,8 +69,8 @@ def moved_away(name: str) -> bool:
     return os.path.isabs(place) and not pattern and not os.path.exists(place)
 
 
-def _stats(files: Encoded) -> Numbers:
-    """Size and time in ns of the file that each image lies in, [2, n]; -1 where that is not known."""
+def _stats(files: Encoded, names: Sequence[str]) -> Numbers:
+    """Size and time in ns of the file that each of the named images lies in, [2, n]; -1 where that is not known."""
     if isinstance(files, FolderFiles):
         return files.stats()
     known: dict[str, tuple[int, int]] = {}  # by how the names of the images of a file begin
@@ -83,7 +84,7 @@ def _stats(files: Encoded) -> Numbers:
     # an image whose file is not known from its name changes when any file does
     whole = sum(size for size, _ in known.values()), max(time for _, time in known.values())
     unique = known if len(known) == len(paths) else {}
-    starts = (_NAME.split(files.name(row), maxsplit=1)[0] for row in range(len(files)))
+    starts = (_NAME.split(name, maxsplit=1)[0] for name in names)
     return np.array([unique.get(start, whole) for start in starts], np.int64).reshape(-1, 2).T
 
 
