@@ -382,6 +382,22 @@ def test_a_changed_file_of_a_data_set_is_embedded_again_and_its_others_are_not(
     assert len({*before.sha256} & {*after.sha256}) == 5
 
 
+def test_files_of_one_name_in_two_folders_are_told_apart_from_their_changed_selves(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    run, out = saved(tmp_path / "run"), tmp_path / "v.parquet"
+    for n, folder in enumerate((tmp_path / "set", tmp_path / "set" / "data")):
+        folder.mkdir()
+        shutil.move(table_of(tmp_path / "a.parquet", 5 * n), folder / "a.parquet")
+    assert call(capsys, "embed", run, f"parquet:{tmp_path / 'set'}", "-o", out)[0] == 0
+    assert len({*read_vectors(out).path}) == 10
+    for folder in (tmp_path / "set", tmp_path / "set" / "data"):
+        shutil.move(table_of(tmp_path / "a.parquet", 20), folder / "a.parquet")
+        code, said, _ = call(capsys, "embed", run, f"parquet:{tmp_path / 'set'}", "-o", out, "--update")
+        assert (code, "10 of them new" in said) == (0, True), said
+    assert len({*read_vectors(out).sha256}) == 5
+
+
 def test_images_are_found_under_the_stored_path_whatever_their_names(tmp_path: Path, capsys: Capsys) -> None:
     folder, run, out = photos(tmp_path / "photos", 2), saved(tmp_path / "run"), tmp_path / "v.parquet"
     image = (folder / "even" / "000.png").read_bytes()

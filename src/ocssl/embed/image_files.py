@@ -73,19 +73,18 @@ def _stats(files: Encoded, names: Sequence[str]) -> Numbers:
     """Size and time in ns of the file that each of the named images lies in, [2, n]; -1 where that is not known."""
     if isinstance(files, FolderFiles):
         return files.stats()
-    known: dict[str, tuple[int, int]] = {}  # by how the names of the images of a file begin
-    paths: Sequence[Path] = getattr(files, "paths", ())
-    for path in paths:
+    found: list[tuple[str, tuple[int, int]]] = []  # how the names of the images of a file begin, and its facts
+    for path in getattr(files, "paths", ()):
         with suppress(OSError):
-            found = path.stat()
-            known[printable(path.name)] = found.st_size, found.st_mtime_ns
-    if not known:
+            facts = os.stat(path)
+            found.append((printable(Path(path).name), (facts.st_size, facts.st_mtime_ns)))
+    if not found:
         return np.full((2, len(files)), -1, np.int64)
     # an image whose file is not known from its name changes when any file does
-    whole = sum(size for size, _ in known.values()), max(time for _, time in known.values())
-    unique = known if len(known) == len(paths) else {}
+    whole = sum(size for _, (size, _) in found), max(time for _, (_, time) in found)
+    known = dict(found) if len(dict(found)) == len(found) else {}
     starts = (_NAME.split(name, maxsplit=1)[0] for name in names)
-    return np.array([unique.get(start, whole) for start in starts], np.int64).reshape(-1, 2).T
+    return np.array([known.get(start, whole) for start in starts], np.int64).reshape(-1, 2).T
 
 
 def _require_text(place: str) -> None:
