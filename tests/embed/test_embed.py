@@ -21,6 +21,7 @@ from PIL import Image
 import ocssl
 from conftest import ROOT
 from ocssl.embed import embed as module
+from ocssl.embed.image_files import file_of
 from ocssl.embed.vectors import read_vectors
 
 sys.path.append(str(ROOT / "tests" / "faults"))
@@ -406,11 +407,13 @@ def test_images_are_found_under_the_stored_path_whatever_their_names(tmp_path: P
         (folder / os.fsdecode(name)).write_bytes(image)
     code, said, _ = call(capsys, "embed", run, folder, "-o", out)
     assert code == 0
-    assert "6 vectors" in said
-    assert "skipped 1: 1 name that is not UTF-8" in said
+    assert "7 vectors" in said
     paths = read_vectors(out).path
-    assert len({*paths}) == 6
-    assert all(Path(path).is_file() for path in paths)
+    assert sorted(map(file_of, paths)) == sorted(map(os.fsencode, folder.rglob("*.png")))
+    assert [path for path in paths if not Path(path).is_file()] == [f"file://{folder}/bad%FF.png"]
+    page = tmp_path / "page.html"
+    assert call(capsys, "search", out, folder / os.fsdecode(names[1]), "--html", page)[0] == 0
+    assert "no picture" not in page.read_text()
     assert "up to date" in call(capsys, "embed", run, folder, "-o", out, "--update")[1]
 
 

@@ -9,12 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote_to_bytes
 
 import numpy as np
 import numpy.typing as npt
 
 from ocssl.data.decode.decode_processes import Fault
-from ocssl.data.decode.files import Encoded, FolderFiles, Packed, Report, survey_folder
+from ocssl.data.decode.files import Encoded, FolderFiles, Report, survey_folder
 from ocssl.data.sources import BENCHMARKS
 from ocssl.data.sources.source import SourceImages, parse_name
 from ocssl.errors import DataError, printable
@@ -22,6 +23,7 @@ from ocssl.settings import StreamSettings
 
 Numbers = npt.NDArray[np.int64]
 
+URI = "file://"
 OTHERS = "parquet:PATH, wds:PATTERN or hf:NAME"
 _NAME = re.compile(r"/| row (?=\d)")  # ends the file's name in the name of an image of a tar or parquet file
 
@@ -97,21 +99,30 @@ def _require_text(place: str) -> None:
 
 def _folder(place: str, report: Report) -> Source:
     root = Path(os.path.abspath(place))
-    found, left_out = survey_folder(root, report)
-    names = [name for name in found if _is_text(name)]
-    left_out += [(name, "name that is not UTF-8") for name in found if not _is_text(name)]
-    files = FolderFiles(root, Packed(names))
+    names, left_out = survey_folder(root, report)
+    files = FolderFiles(root, names)
     sizes, times = files.stats()
-    paths = [os.path.join(str(root), name.decode()) for name in names]
-    faults = [Fault(printable(name), why) for name, why in sorted(left_out)]
+    paths = [_path_of(root, name) for name in names]
+    faults = [Fault(printable(name), why) for name, why in left_out]
     return Source(str(root), files, paths, sizes, times, faults)
 
 
-def _is_text(name: bytes) -> bool:
+def _path_of(root: Path, name: bytes) -> str:
+    """The path of a file as text: a URI where its name is not UTF-8, which no absolute path looks like."""
     try:
-        return bool(name.decode())
+        return os.path.join(str(root), name.decode())
     except UnicodeDecodeError:
-        return False
+        return URI + quote(os.path.join(os.fsencode(root), name))
+
+
+def file_of(path: str) -> bytes:
+    """The file that a stored path, or one from the command line, names."""
+    if path.startswith(f"{URI}/"):
+        return unquote_to_bytes(path.removeprefix(URI))
+    try:
+        return path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path)
 
 
 def _encoded(found: SourceImages, word: str) -> Iterator[Encoded]:
