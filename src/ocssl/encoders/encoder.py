@@ -126,6 +126,12 @@ def blank_pass(encoder: nn.Module, shape: tuple[int, ...]) -> Any:
         return torch.func.functional_call(encoder, zeros, torch.zeros(shape))
 
 
+def pad_to_patches(x: Tensor, patch: int) -> Tensor:
+    """Images with zeros at the right and at the bottom where patches of this size do not divide them."""
+    right, bottom = -x.shape[3] % patch, -x.shape[2] % patch
+    return nn.functional.pad(x, (0, right, 0, bottom)) if right or bottom else x
+
+
 def stages(encoder: nn.Module) -> dict[str, int]:
     """The stage of every parameter: 0 is what comes before the first block, then a stage a block, then the rest.
 

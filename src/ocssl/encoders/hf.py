@@ -5,6 +5,7 @@ Only `config.json`, `preprocessor_config.json` and `model.safetensors` are read:
 
 from collections.abc import Mapping
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from ocssl._core.host_memory import check_memory
 from ocssl._files.untrusted import read_json, reading
-from ocssl.encoders.encoder import ENCODERS, IMAGENET_MEAN, IMAGENET_STD, Preprocessing, first_line
+from ocssl.encoders.encoder import ENCODERS, IMAGENET_MEAN, IMAGENET_STD, Preprocessing, first_line, pad_to_patches
 from ocssl.encoders.weights import load_weights
 from ocssl.errors import SettingError, install
 
@@ -117,6 +118,8 @@ class HuggingFace(nn.Module):
         self._place = place
         try:
             config = library.CONFIG_MAPPING[kind].from_dict(table)
+            if kind == "vit_mae":
+                config.mask_ratio = 0.0  # features are of the whole image, as in the paper
             self.model = library.AutoModel.from_config(config, trust_remote_code=False)
         except Exception as error:  # what a wrong config raises is of many kinds
             check_memory(error)
@@ -127,11 +130,13 @@ class HuggingFace(nn.Module):
         if hasattr(getattr(self.model, "pooler", None), "dense"):
             self.model.pooler = None  # a layer that features do not pass through would never be trained
         patch = _size(table, "patch_size") or getattr(config, "patch_size", None)
-        self.padding = -image_size % patch if isinstance(patch, int) and not hasattr(config, "num_stages") else 0
-        self._interpolates = {"interpolate_pos_encoding": True} if kind in ("vit", "deit", "vit_mae", "beit") else {}
-        self.draws_random = any(
-            isinstance(value, float) and value > 0 for key, value in config.to_dict().items() if "drop" in key
-        )
+        self._patch = patch if isinstance(patch, int) and not hasattr(config, "num_stages") else 1
+        self.padding = -image_size % self._patch
+        known = signature(type(self.model).forward).parameters
+        self._options = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in known else {}
+        self._masks = kind == "vit_mae"
+        drops = (value for key, value in config.to_dict().items() if "drop" in key)
+        self.draws_random = True if any(isinstance(v, float) and v > 0 for v in drops) else None  # None: by a trial
 
     @classmethod
     def preprocessing(cls, place: str, options: Mapping[str, Any]) -> Preprocessing:
@@ -177,9 +182,12 @@ class HuggingFace(nn.Module):
         self.model.load_state_dict({name: tensor for name, tensor in given.state_dict().items() if name in own})
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.padding:
-            x = nn.functional.pad(x, (0, self.padding, 0, self.padding))
-        out = self.model(pixel_values=x, **self._interpolates)
+        x = pad_to_patches(x, self._patch)
+        options: dict[str, Any] = self._options
+        if self._masks:  # by the order of this noise
+            patches = x.shape[2] // self._patch * (x.shape[3] // self._patch)
+            options = options | {"noise": torch.arange(patches, device=x.device).expand(len(x), -1)}
+        out = self.model(pixel_values=x, **options)
         pooled = getattr(out, "pooler_output", None)
         if pooled is None:
             hidden: Tensor = out.last_hidden_state
