@@ -30,6 +30,7 @@ class Preprocessing:
     mean: Triple
     std: Triple
     size: int | None = None  # pixels of a side; None: any
+    guessed: str = ""  # why mean and std are a guess, which trained weights must not get; empty: they are known
 
 
 class EncoderRegistry(Registry[nn.Module]):
