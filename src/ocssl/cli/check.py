@@ -97,6 +97,8 @@ def _lines(source: str, found: Check, command: str) -> Iterator[str]:
         least, middle, largest = (f"{w} x {h}" for w, h in zip(found.widths, found.heights, strict=True))
         yield f"  sizes     median {middle} pixels, sides from {least} to {largest}; {found.bytes / 1e6:,.1f} MB"
     yield f"  labels    {_labels(found)}"
+    if found.note:
+        yield f"  note      {found.note}"
     parts = f"{found.experiences} {'experience' if found.experiences == 1 else 'experiences'}"
     yield f"  stream    {parts}, {found.costs[0].minibatches:,} minibatches"
     for cost in found.costs:

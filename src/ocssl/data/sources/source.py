@@ -60,6 +60,7 @@ class SourceImages:
     group_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     class_order: Sequence[int] | None = None  # in a class-incremental stream; None: as they are numbered
     left_out: Sequence[Fault] = ()  # files of the place that are not among the images, and why
+    note: str = ""  # what the user should know of how the images were taken
 
 
 class BenchmarkMaker(Protocol):
