@@ -60,7 +60,7 @@ def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) ->
                 hint = f"say folder:{benchmark}" if Path(benchmark).expanduser().exists() else "check the path"
                 there = "is no benchmark" if hint.startswith("say") else "does not exist"
                 raise SettingError(f"{benchmark} {there}: {hint}, or see: ocssl list benchmarks")
-            raise unknown("benchmark", kind, known)
+            raise SettingError(f"{unknown('benchmark', kind, known)} (for a folder of images: folder:PATH)")
         table = _read("benchmarks", kind)
         special = table.pop("methods", {}).get(method, {})
         merge(tree, table)

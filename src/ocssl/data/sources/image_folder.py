@@ -18,7 +18,7 @@ from ocssl.data.sources.source import (
     refuse_unlearned,
     require_path,
 )
-from ocssl.errors import DataError, SettingError, printable, unknown
+from ocssl.errors import DataError, SettingError, counted, printable, unknown
 from ocssl.settings import StreamSettings
 
 TRAIN = "train"
@@ -46,7 +46,7 @@ class ImageFolder:
         images, ignored = survey_folder(root, report)
         names, left_out = list(images), [Fault(printable(name), why) for name, why in ignored]
         if not names:
-            what = f"{len(left_out)} files, {by_reason(left_out)}" if left_out else "it is empty"
+            what = f"{counted(len(left_out), 'file')}, {by_reason(left_out)}" if left_out else "it is empty"
             raise DataError(f"there are no images under {root}: {what}.")
         splits, above, note = _split(root, names, self.levels)
         levels = self._levels(root, {name.count(b"/") - above for split in splits for name in split})

@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -146,7 +147,12 @@ def require_path(where: Path | None, benchmark: str, how: str = "--data DIR") ->
     except ValueError:
         exists = False
     if not exists:
-        raise DataError(f"there is no folder {where}: check the path, or name another with {how}.")
+        beside: list[str] = []
+        with suppress(OSError, ValueError):
+            beside = sorted(os.listdir(where.parent))
+        close = nearest(where.name, beside)
+        hint = f"did you mean {where.parent / close}?" if close else f"check the path, or name another with {how}."
+        raise DataError(f"there is no folder {where}: {hint}")
     return where
 
 
