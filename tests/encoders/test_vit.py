@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor, nn
 
 import ocssl
-from conftest import random_images, small_settings
+from conftest import ROOT, random_images, small_settings
+from ocssl.cli import main
 from ocssl.encoders import ENCODERS, ViT
 from small_encoders import small_encoder
 
@@ -69,3 +72,19 @@ def test_a_transformer_of_a_library_takes_sizes_that_its_patch_does_not_divide(l
     encoder: nn.Module = ENCODERS.build(small_encoder(label)["name"], options, 32).eval()
     with torch.no_grad():
         assert encoder(images(18)).shape == encoder(images(32)).shape
+
+
+@pytest.mark.slow
+def test_the_documented_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OCSSL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "photos").mkdir()
+    for number, image in enumerate(random_images(12, size=40).numpy()):
+        Image.fromarray(image.transpose(1, 2, 0)).save(tmp_path / "photos" / f"{number}.png")
+    text = (ROOT / "docs" / "encoders.md").read_text()
+    (line,) = (line for line in text.splitlines() if line.startswith("ocssl run") and "views.local" in line)
+    small = {"encoder.dim": 24, "encoder.depth": 2, "encoder.heads": 2, "stream.image_size": 32}
+    small |= {"schedule.passes": 1, "schedule.batch": 12, "memory.capacity": 20}
+    with pytest.raises(SystemExit) as ended:
+        main([*shlex.split(line)[1:], *(word for key, value in small.items() for word in ("--set", f"{key}={value}"))])
+    assert ended.value.code == 0
