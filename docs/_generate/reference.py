@@ -15,6 +15,7 @@ from ocssl.cli.list_names import names
 KINDS = {
     "methods": "Methods, for `ocssl run METHOD`",
     "benchmarks": "Benchmarks, for `ocssl run METHOD BENCHMARK`",
+    "sources": "Images of your own, for `ocssl run METHOD SOURCE`",
     "objectives": "Objectives: `objective.name`",
     "rules": "Memory rules",
     "terms": "Terms: `terms.NAME.weight`",

@@ -70,6 +70,15 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return next((c for c in candidates if name and c.startswith(name.lower())), None)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "file"), counted(2000, "minibatch")
+    ('1 file', '2,000 minibatches')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith(('s', 'ch')) else 's'}"
+
+
 def install(extra: str) -> str:
     """The command that installs the packages of an extra, however ocssl itself was installed.
 

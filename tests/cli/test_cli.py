@@ -48,7 +48,10 @@ def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
     [
         (["run", "sollar", "synthetic"], "unknown method 'sollar': did you mean 'solar'?"),
         (["run", "er-fifi", "synthetic"], "did you mean 'er-fifo'?"),
-        (["run", "solar", "syntetic"], "unknown benchmark 'syntetic': did you mean 'synthetic'?"),
+        (
+            ["run", "solar", "syntetic"],
+            "unknown benchmark 'syntetic': did you mean 'synthetic'? (for a folder of images: folder:PATH)",
+        ),
         (["run", "solar", "synthetic", "--set", "memory.capacty=5"], "did you mean 'memory.capacity'?"),
         (["run", "solar", "synthetic", "--set", "stream.imagesize=5"], "did you mean 'stream.image_size'?"),
         (["run", "solar", "synthetic", "--set", "memory.keep=reservor"], "did you mean 'reservoir'?"),

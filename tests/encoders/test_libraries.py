@@ -152,6 +152,7 @@ def test_transformers_beside_a_broken_torchvision_says_what_to_remove(tmp_path: 
         "raise RuntimeError('operator torchvision::nms does not exist')"
     )
     (tmp_path / "config.json").write_text('{"model_type": "vit", "hidden_size": "wide"}')
+    (tmp_path / "preprocessor_config.json").write_text((MODELS / "vit" / "preprocessor_config.json").read_text())
     place = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); NAME = 'encoder.name=hf:{tmp_path}'"
     assert "pip uninstall torchvision" in said_without(place)
 

@@ -88,9 +88,10 @@ def test_numbers_of_a_folder_are_read_from_it_and_are_not_the_usual_ones(tmp_pat
     table = json.loads((MODELS / "vit" / "preprocessor_config.json").read_text())
     found = ENCODERS.preprocessing(HF)
     assert found == Preprocessing(tuple(table["image_mean"]), tuple(table["image_std"]), 8)
-    assert ENCODERS.preprocessing(f"hf:{MODELS / 'resnet'}") == Preprocessing(
-        (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), None
-    )
+    guess = ENCODERS.preprocessing(f"hf:{MODELS / 'resnet'}")
+    assert guess is not None
+    assert (guess.mean, guess.std, guess.size) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), None)
+    assert "has no mean and std" in guess.guessed
 
 
 @pytest.mark.parametrize(
@@ -112,12 +113,83 @@ def test_an_image_size_is_the_encoders_own_where_none_is_given() -> None:
         ocssl.Learner("solar", settings=small_settings("solar"))
 
 
-@pytest.mark.parametrize("table", ['{"image_mean": [0.5, 0.5]}', '{"image_mean": "half"}', "[]", "{"])
+@pytest.mark.parametrize(
+    "table", ['{"image_mean": [0.5, 0.5], "image_std": [1, 1, 1]}', '{"image_mean": "half", "image_std": 1}', "[]", "{"]
+)
 def test_damaged_numbers_of_a_folder_are_an_error(tmp_path: Path, table: str) -> None:
     (tmp_path / "config.json").write_text((MODELS / "vit" / "config.json").read_text())
     (tmp_path / "preprocessor_config.json").write_text(table)
-    with pytest.raises(SettingError, match="preprocessor_config"):
+    with pytest.raises(SettingError, match="preprocessor"):
         ENCODERS.preprocessing(f"hf:{tmp_path}")
+
+
+HALF = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.25, 0.2, 0.5]}
+
+
+def folder_with(folder: Path, table: Any, name: str = "preprocessor_config.json") -> str:
+    """A vision transformer whose preprocessor says this."""
+    (folder / "config.json").write_text((MODELS / "vit" / "config.json").read_text())
+    if table is not None:
+        (folder / name).write_text(json.dumps(table))
+    return f"hf:{folder}"
+
+
+@pytest.mark.parametrize(
+    ("table", "mean", "std"),
+    [
+        (HALF, (0.5, 0.4, 0.3), (0.25, 0.2, 0.5)),
+        ({**HALF, "do_rescale": True, "rescale_factor": 0.00392156862745098}, (0.5, 0.4, 0.3), (0.25, 0.2, 0.5)),
+        ({**HALF, "do_normalize": False}, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+        ({"do_normalize": False, "rescale_factor": 1 / 127.5}, (0.0, 0.0, 0.0), (0.5, 0.5, 0.5)),
+        ({"do_normalize": False, "rescale_factor": 1 / 127.5, "rescale_offset": True}, (0.5,) * 3, (0.5,) * 3),
+        (
+            {"do_rescale": False, "image_mean": [127.5, 102.0, 51.0], "image_std": [127.5, 51.0, 25.5]},
+            (0.5, 0.4, 0.2),
+            (0.5, 0.2, 0.1),
+        ),
+        ({**HALF, "do_rescale": False}, (0.5, 0.4, 0.3), (0.25, 0.2, 0.5)),
+    ],
+)
+@pytest.mark.parametrize("name", ["preprocessor_config.json", "processor_config.json"])
+def test_mean_and_std_are_those_of_what_a_preprocessor_computes(
+    table: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...], name: str, tmp_path: Path
+) -> None:
+    nested = {"image_processor": table} if name == "processor_config.json" else table
+    found = ENCODERS.preprocessing(folder_with(tmp_path, nested, name))
+    assert found is not None
+    assert not found.guessed
+    assert found.mean == pytest.approx(mean)
+    assert found.std == pytest.approx(std)
+
+
+def test_the_nested_preprocessor_wins_as_in_transformers(tmp_path: Path) -> None:
+    folder_with(tmp_path, {**HALF, "image_mean": [0.1, 0.1, 0.1]})
+    found = ENCODERS.preprocessing(folder_with(tmp_path, {"image_processor": HALF}, "processor_config.json"))
+    assert found is not None
+    assert found.mean == (0.5, 0.4, 0.3)
+
+
+def test_colours_in_reverse_order_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="reverse order"):
+        ENCODERS.preprocessing(folder_with(tmp_path, {**HALF, "do_flip_channel_order": True}))
+
+
+@pytest.mark.parametrize(
+    "table", [None, {"size": 8}, {"image_mean": [0.5, 0.5, 0.5]}, {"do_normalize": False, "do_rescale": False}]
+)
+def test_trained_weights_without_a_mean_are_refused_unless_the_user_says_it(table: Any, tmp_path: Path) -> None:
+    name = {"encoder.name": folder_with(tmp_path, table)}
+    with pytest.raises(SettingError, match=r"preprocessor_config\.json nor processor_config\.json.*views\.mean"):
+        resolve_run("solar", "synthetic", 0, name)
+    with pytest.raises(SettingError, match=r"views\.std"):
+        resolve_run("solar", "synthetic", 0, {**name, "views.mean": [0.5, 0.5, 0.5]})
+    own = {"views.mean": [0.5, 0.4, 0.3], "views.std": [0.2, 0.2, 0.2]}
+    assert resolve_run("solar", "synthetic", 0, {**name, **own}).views.mean == (0.5, 0.4, 0.3)
+    assert resolve_run("solar", "synthetic", 0, {**name, "encoder.pretrained": False}).views.mean == (
+        0.485,
+        0.456,
+        0.406,
+    )
 
 
 def test_the_test_would_see_a_wrong_mean() -> None:

@@ -158,8 +158,8 @@ def build_objective(
             _start_weights(encoder, settings, encoder_options)
         check_module(encoder)
         freeze(encoder, settings.encoder)
-        own_randomness(encoder, generator.initial_seed())
         dimension = feature_dimension(encoder, image_size)
+        own_randomness(encoder, generator.initial_seed(), image_size)
         objective = OBJECTIVES.build(chosen.name, options, encoder, dimension, chosen.projection)
     for name, head in objective.named_children():
         if name != "encoder":

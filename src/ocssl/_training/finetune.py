@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from torch import nn
 
 from ocssl._core.random import batch_norms
 from ocssl.encoders import STAGE, stages
-from ocssl.errors import SettingError, unknown
+from ocssl.errors import SettingError
 from ocssl.settings import EncoderSettings, LearnerSettings
 
+FEW = 4  # names in an error
 FROZEN, ENCODER = "_ocssl_frozen", "_ocssl_encoder"  # marks on modules; a copy of a module has them too
 
 
@@ -54,7 +56,8 @@ def _names(encoder: nn.Module, wanted: int | list[str]) -> set[str]:
         inside = [name for name in names if name == prefix or name.startswith(f"{prefix}.")]
         if not inside:
             parts = {".".join(name.split(".")[:n]) for name in names for n in range(1, name.count(".") + 2)}
-            raise unknown("part of the encoder in encoder.freeze:", prefix, parts)
+            close = ", ".join(get_close_matches(prefix, sorted(parts), n=FEW, cutoff=0))
+            raise SettingError(f"encoder.freeze names {prefix!r}, which is no part of the encoder; nearest: {close}.")
         found.update(inside)
     return found
 

@@ -19,7 +19,7 @@ def check_encoder(part: Any, image_size: int = 32) -> None:
     def made() -> nn.Module:
         with seeded():
             encoder = make()
-        own_randomness(encoder, 0)
+        own_randomness(encoder, 0, image_size)
         return encoder
 
     encoder = made()

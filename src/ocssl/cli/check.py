@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ocssl._core.host_memory import free_bytes
 from ocssl.cli.app import IMAGES, app, console, print_json
 from ocssl.cli.options import Assignments, Count, Json, Quiet
+from ocssl.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 LISTED = 20  # files that are not used, by name; --json has all
 CLASSES = 8
 LONG = 600  # seconds above which a smaller size is recommended
+LARGE = 0.25  # the part of the free memory above which it is
 
 
 @app.command(group=IMAGES)
@@ -73,7 +76,8 @@ def check(
             return calibrate(rounds=1, shapes=QUICK_SHAPES)
 
         found = check(settings, measure, most, bars.report)
-    command = _command(source, method, set or [], found)
+    plain = benchmark_of(source) == word and not source.startswith("-")  # what a command would take it for
+    command = _command(source if plain else word, method, set or [], found)
     if json:
         print_json(_content(source, found, command))
     for line in _lines(source, found, command):
@@ -82,26 +86,32 @@ def check(
 
 
 def _command(source: str, method: str, assignments: list[str], found: Check) -> str:
-    slow = found.costs[0].seconds > LONG
-    words = ["ocssl", "run", method, source, *(["--preset", "cpu"] if slow else [])]
+    free = free_bytes()
+    full = found.costs[0]
+    heavy = full.seconds > LONG or (free is not None and full.bytes > LARGE * free[0])
+    words = ["ocssl", "run", method, source, *(["--preset", "cpu"] if heavy else [])]
     return shlex.join([*words, *(word for one in assignments for word in ("--set", one))])
 
 
 def _lines(source: str, found: Check, command: str) -> Iterator[str]:
     reasons = ", ".join(f"{count} {reason}" for reason, count in found.reasons().items())
-    yield f"{source}: {found.used:,} of {found.files:,} files can be used{f'; not: {reasons}' if reasons else ''}"
+    of = f"{found.used:,} of {counted(found.files, 'file')}"
+    yield f"{source}: {of} can be used{f'; not: {reasons}' if reasons else ''}"
     if found.looked_at < found.used:
-        yield f"  looked at {found.looked_at:,} images; raise --most to see more"
+        yield f"  looked at {counted(found.looked_at, 'image')}; raise --most to see more"
     yield f"  formats   {', '.join(f'{count:,} {name}' for name, count in found.formats.items())}"
     if found.widths and found.heights:
         least, middle, largest = (f"{w} x {h}" for w, h in zip(found.widths, found.heights, strict=True))
         yield f"  sizes     median {middle} pixels, sides from {least} to {largest}; {found.bytes / 1e6:,.1f} MB"
     yield f"  labels    {_labels(found)}"
-    parts = f"{found.experiences} {'experience' if found.experiences == 1 else 'experiences'}"
-    yield f"  stream    {parts}, {found.costs[0].minibatches:,} minibatches"
+    if found.note:
+        yield f"  note      {found.note}"
+    parts = (counted(found.experiences, "experience"), counted(found.costs[0].minibatches, "minibatch"))
+    yield f"  stream    {', '.join(parts)}"
     for cost in found.costs:
         name = "full size" if cost.preset == "none" else f"--preset {cost.preset}"
-        yield f"  {name:<13} {cost.steps:,} steps, about {_time(cost.seconds)} and {cost.bytes / 1e6:,.0f} MB here"
+        steps, memory = counted(cost.steps, "step"), f"{cost.bytes / 1e6:,.0f} MB"
+        yield f"  {name:<13} {steps}, about {_time(cost.seconds)} and {memory} here"
     for fault in found.skipped[:LISTED]:
         yield f"  not used  {fault.name}: {fault.reason}"
     if len(found.skipped) > LISTED:
@@ -114,7 +124,8 @@ def _labels(found: Check) -> str:
         return "none: one experience, no probe"
     shown = ", ".join(f"{name} ({count:,})" for name, count in list(found.classes.items())[:CLASSES])
     more = f" and {len(found.classes) - CLASSES:,} more" if len(found.classes) > CLASSES else ""
-    return f"{len(found.classes)} classes, guessed from the source: {shown}{more} (--set stream.levels=none to ignore)"
+    classes = counted(len(found.classes), "class")
+    return f"{classes}, guessed from the source: {shown}{more} (--set stream.levels=none to ignore)"
 
 
 def _time(seconds: float) -> str:

@@ -21,6 +21,12 @@ def names(kind: str) -> dict[str, dict[str, str]]:
         return {"": recipes.methods()}
     if kind == "benchmarks":
         return {"": recipes.benchmarks()}
+    if kind == "sources":
+        from ocssl.data import BENCHMARKS
+
+        own = [name for name in BENCHMARKS if getattr(BENCHMARKS[name], "after_colon", "")]
+        lines = {name: BENCHMARKS.summary(name).partition(": ") for name in own}  # folder:PATH, and what it is
+        return {"": {how if line else name: line or how for name, (how, _, line) in lines.items()}}
     if kind == "experiments":
         from ocssl.results.paper import own_plans, plan_names, read_plan
 

@@ -38,6 +38,7 @@ Kind = Literal[
     "rules",
     "terms",
     "benchmarks",
+    "sources",
     "encoders",
     "optimizers",
     "measures",

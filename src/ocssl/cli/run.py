@@ -258,6 +258,8 @@ def start(
             disk = f"at most {sum(parts.values()) / 1e6:,.0f} MB on disk"
             if loaded.skipped():
                 console().print(f"{loaded.usage()}; list: {folder / SKIPPED}", soft_wrap=True)
+            if loaded.note:
+                console().print(loaded.note, soft_wrap=True)
             console().print(f"{folder}: {steps:,} steps, {memory}, {disk}", soft_wrap=True)
     ranks.barrier()
     return resume_run(folder, job, loaded)

@@ -52,6 +52,7 @@ class Check:
     classes: Mapping[str, int]  # training, validation and test images of each; none: there are no labels
     experiences: int
     costs: Sequence[Cost]
+    note: str  # what the user should know of how the images are taken
 
     def reasons(self) -> dict[str, int]:
         """How many files are not used, by reason."""
@@ -93,6 +94,7 @@ def check(
         classes=named,
         experiences=len(loaded.experiences),
         costs=[_cost(name, own, loaded, machine) for name, own in settings.items()],
+        note=loaded.note,
     )
 
 

@@ -41,6 +41,7 @@ class Benchmark:
     given: bool = False  # images come in the order of the source, not shuffled
     drift: float = 0.0
     left_out: Sequence[Fault] = ()  # files of the source that are not among the images
+    note: str = ""  # what the user should know of how the images were taken
     fingerprint: str = ""  # the same for the same data
 
     def stream(self, batch: int, seed: int, drop_last: bool = True, epochs: int = 1) -> ExperienceStream:
@@ -142,6 +143,7 @@ def assemble(
         given=order == "given",
         drift=settings.drift,
         left_out=source.left_out,
+        note=source.note,
         fingerprint=_fingerprint(source),
     )
 

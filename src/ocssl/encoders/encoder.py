@@ -30,6 +30,7 @@ class Preprocessing:
     mean: Triple
     std: Triple
     size: int | None = None  # pixels of a side; None: any
+    guessed: str = ""  # why mean and std are a guess, which trained weights must not get; empty: they are known
 
 
 class EncoderRegistry(Registry[nn.Module]):
@@ -124,6 +125,12 @@ def blank_pass(encoder: nn.Module, shape: tuple[int, ...]) -> Any:
     zeros = {name: torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu") for name, tensor in tensors.items()}
     with torch.device("cpu"):
         return torch.func.functional_call(encoder, zeros, torch.zeros(shape))
+
+
+def pad_to_patches(x: Tensor, patch: int) -> Tensor:
+    """Images with zeros at the right and at the bottom where patches of this size do not divide them."""
+    right, bottom = -x.shape[3] % patch, -x.shape[2] % patch
+    return nn.functional.pad(x, (0, right, 0, bottom)) if right or bottom else x
 
 
 def stages(encoder: nn.Module) -> dict[str, int]:

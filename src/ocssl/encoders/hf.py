@@ -1,10 +1,12 @@
 """Vision models of the library transformers: from a local folder, or from the Hugging Face hub.
 
-Only `config.json`, `preprocessor_config.json` and `model.safetensors` are read: no code of the folder runs, no pickle.
+Only configs and `model.safetensors` are read: no code of the folder runs, no pickle.
 """
 
+import math
 from collections.abc import Mapping
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,20 @@ from torch import Tensor, nn
 
 from ocssl._core.host_memory import check_memory
 from ocssl._files.untrusted import read_json, reading
-from ocssl.encoders.encoder import ENCODERS, IMAGENET_MEAN, IMAGENET_STD, Preprocessing, first_line
+from ocssl.encoders.encoder import (
+    ENCODERS,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Preprocessing,
+    Triple,
+    first_line,
+    pad_to_patches,
+)
 from ocssl.encoders.weights import load_weights
 from ocssl.errors import SettingError, install
 
-CONFIG, PROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+PROCESSOR, NEWER_PROCESSOR = "preprocessor_config.json", "processor_config.json"
 MOST = 2**20  # bytes of a config
 
 
@@ -87,13 +98,43 @@ def _size(table: Mapping[str, Any], *keys: str) -> int | None:
     return None
 
 
-def _triple(value: Any, place: str, usual: tuple[float, float, float]) -> tuple[float, float, float]:
-    if value is None:
-        return usual
+def _triple(value: Any, place: str) -> Triple:
     if not isinstance(value, list) or len(value) != 3 or not all(isinstance(v, int | float) for v in value):
-        raise SettingError(f"encoder hf:{place}: {PROCESSOR} has {value!r} where three numbers are wanted.")
+        raise SettingError(f"encoder hf:{place}: its preprocessor has {value!r} where three numbers are wanted.")
     first, second, third = map(float, value)
     return first, second, third
+
+
+def _processor(place: str) -> dict[str, Any]:
+    """What the folder says of its images; the newer file first, as transformers reads them."""
+    nested = _json(_file(place, NEWER_PROCESSOR, needed=False)).get("image_processor")
+    return nested if isinstance(nested, dict) else _json(_file(place, PROCESSOR, needed=False))
+
+
+def _mean_and_std(table: Mapping[str, Any], place: str) -> tuple[Triple, Triple] | None:
+    """Mean and std of colours in [0, 1], from a preprocessor that may scale colours otherwise; None: it does not say.
+
+    A preprocessor computes (colour * factor - offset - mean) / std of colours in [0, 255].
+    """
+    if table.get("do_flip_channel_order"):
+        raise SettingError(f"encoder hf:{place} wants the colours in reverse order (BGR), which ocssl does not give.")
+    normalises, rescales = bool(table.get("do_normalize", True)), bool(table.get("do_rescale", True))
+    mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    if normalises:
+        if "image_mean" not in table or "image_std" not in table:
+            return None
+        mean, std = _triple(table["image_mean"], place), _triple(table["image_std"], place)
+    elif not table or not rescales:
+        return None  # whether colours go to 1 or to 255
+    factor = table.get("rescale_factor") or 1 / 255
+    if not rescales and max(mean) > 1:
+        factor = 1.0  # else the colours that it wants have been scaled before
+    if not isinstance(factor, int | float) or not 0 < factor < math.inf or min(std) <= 0:
+        raise SettingError(f"encoder hf:{place}: its preprocessor has a rescale_factor or image_std of 0 or less.")
+    largest = factor * 255 if abs(factor * 255 - 1) > 1e-6 else 1.0  # colour, after scaling
+    offset = 1.0 if rescales and table.get("rescale_offset") else 0.0
+    red, green, blue = ((m + offset) / largest for m in mean)
+    return (red, green, blue), (std[0] / largest, std[1] / largest, std[2] / largest)
 
 
 @ENCODERS.add("hf")
@@ -117,6 +158,8 @@ class HuggingFace(nn.Module):
         self._place = place
         try:
             config = library.CONFIG_MAPPING[kind].from_dict(table)
+            if kind == "vit_mae":
+                config.mask_ratio = 0.0  # features are of the whole image, as in the paper
             self.model = library.AutoModel.from_config(config, trust_remote_code=False)
         except Exception as error:  # what a wrong config raises is of many kinds
             check_memory(error)
@@ -127,20 +170,24 @@ class HuggingFace(nn.Module):
         if hasattr(getattr(self.model, "pooler", None), "dense"):
             self.model.pooler = None  # a layer that features do not pass through would never be trained
         patch = _size(table, "patch_size") or getattr(config, "patch_size", None)
-        self.padding = -image_size % patch if isinstance(patch, int) and not hasattr(config, "num_stages") else 0
-        self._interpolates = {"interpolate_pos_encoding": True} if kind in ("vit", "deit", "vit_mae", "beit") else {}
-        self.draws_random = any(
-            isinstance(value, float) and value > 0 for key, value in config.to_dict().items() if "drop" in key
-        )
+        self._patch = patch if isinstance(patch, int) and not hasattr(config, "num_stages") else 1
+        self.padding = -image_size % self._patch
+        known = signature(type(self.model).forward).parameters
+        self._options = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in known else {}
+        self._masks = kind == "vit_mae"
+        drops = (value for key, value in config.to_dict().items() if "drop" in key)
+        self.draws_random = True if any(isinstance(v, float) and v > 0 for v in drops) else None  # None: by a trial
 
     @classmethod
     def preprocessing(cls, place: str, options: Mapping[str, Any]) -> Preprocessing:
-        """Of the folder's preprocessor, or ImageNet's."""
-        table = _json(_file(place, PROCESSOR, needed=False))
+        """Of the folder's preprocessor; ImageNet's, as a guess, where it says nothing."""
+        table = _processor(place)
         config = _json(_file(place, CONFIG))
         size = _size(table, "crop_size", "size") or _size(config, "image_size")
-        mean = _triple(table.get("image_mean"), place, IMAGENET_MEAN)
-        return Preprocessing(mean, _triple(table.get("image_std"), place, IMAGENET_STD), size)
+        if found := _mean_and_std(table, place):
+            return Preprocessing(*found, size)
+        lack = f"encoder hf:{place} has no mean and std: neither {PROCESSOR} nor {NEWER_PROCESSOR} says them"
+        return Preprocessing(IMAGENET_MEAN, IMAGENET_STD, size, guessed=lack)
 
     def load_pretrained(self) -> None:
         """Start from the weights beside the config."""
@@ -177,9 +224,12 @@ class HuggingFace(nn.Module):
         self.model.load_state_dict({name: tensor for name, tensor in given.state_dict().items() if name in own})
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.padding:
-            x = nn.functional.pad(x, (0, self.padding, 0, self.padding))
-        out = self.model(pixel_values=x, **self._interpolates)
+        x = pad_to_patches(x, self._patch)
+        options: dict[str, Any] = self._options
+        if self._masks:  # by the order of this noise
+            patches = x.shape[2] // self._patch * (x.shape[3] // self._patch)
+            options = options | {"noise": torch.arange(patches, device=x.device).expand(len(x), -1)}
+        out = self.model(pixel_values=x, **options)
         pooled = getattr(out, "pooler_output", None)
         if pooled is None:
             hidden: Tensor = out.last_hidden_state

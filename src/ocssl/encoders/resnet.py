@@ -36,6 +36,8 @@ class BasicBlock(nn.Module):
 class ResNet(nn.Module):
     """Four stages of basic blocks, then the global average: [B, 3, H, W] -> [B, 8 x width]."""
 
+    draws_random = False
+
     def __init__(self, image_size: int, blocks: tuple[int, int, int, int], width: int, stem: str) -> None:
         super().__init__()
         if stem == "auto":

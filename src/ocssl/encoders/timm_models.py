@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl._core.host_memory import check_memory
-from ocssl.encoders.encoder import ENCODERS, Preprocessing, first_line
+from ocssl.encoders.encoder import ENCODERS, Preprocessing, first_line, pad_to_patches
 from ocssl.encoders.weights import load_tensors
 from ocssl.errors import SettingError, install, unknown
 
@@ -47,21 +47,22 @@ class Timm(nn.Module):
         super().__init__()
         timm = _timm()
         _require(timm, place)
-        self._place, self.padding = place, 0
+        self._place, self._patch, self.padding = place, 1, 0
         given: dict[str, Any] = {"num_classes": 0, "drop_rate": drop}
         if drop_path:
             given["drop_path_rate"] = drop_path
         try:
-            self.model = timm.create_model(place, pretrained=False, **given)
+            self.model: Any = _create(timm, place, given)
             if hasattr(self.model, "set_input_size"):
-                self.padding = -image_size % _patch(self.model)
+                self._patch = _patch(self.model)
+                self.padding = -image_size % self._patch
                 self.model.set_input_size(img_size=(image_size + self.padding,) * 2)
         except (TypeError, ValueError, AssertionError, RuntimeError) as error:
             check_memory(error)
             raise SettingError(
                 f"encoder timm:{place} cannot be made for {image_size} px ({first_line(error)})."
             ) from None
-        self.draws_random = drop > 0 or drop_path > 0
+        self.draws_random = True if drop > 0 or drop_path > 0 else None  # None: seen by a trial
 
     @classmethod
     def preprocessing(cls, place: str, options: Mapping[str, Any]) -> Preprocessing:
@@ -111,15 +112,24 @@ class Timm(nn.Module):
         self.model.load_state_dict(source.state_dict())
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.padding:
-            x = nn.functional.pad(x, (0, self.padding, 0, self.padding))
-        features: Tensor = self.model(x)
+        features: Tensor = self.model(pad_to_patches(x, self._patch))
         return features.flatten(1)
 
 
 def _require(timm: Any, place: str) -> None:
     if not timm.is_model(place):
         raise unknown("model of timm", place, timm.list_models())
+
+
+def _create(timm: Any, place: str, given: Mapping[str, Any]) -> Any:
+    """A model with random weights, for images of several sizes where it can resample its position embeddings."""
+    before = torch.get_rng_state()
+    try:
+        made = timm.create_model(place, pretrained=False, dynamic_img_size=True, **given)
+    except TypeError:  # most models do not know the option
+        torch.set_rng_state(before)
+        made = timm.create_model(place, pretrained=False, **given)
+    return made
 
 
 def _patch(model: nn.Module) -> int:

@@ -1,5 +1,6 @@
 """A vision transformer (Dosovitskiy et al. 2021), small by default, for images of any size; without dropout."""
 
+import math
 from typing import Annotated, Literal
 
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from ocssl.encoders.encoder import ENCODERS
+from ocssl.encoders.encoder import ENCODERS, pad_to_patches
 from ocssl.errors import SettingError
 
 Count = Annotated[int, Field(ge=1, le=4096)]
@@ -43,6 +44,7 @@ class ViT(nn.Module):
     """
 
     draws_weights = True
+    draws_random = False
 
     def __init__(
         self,
@@ -73,9 +75,19 @@ class ViT(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.padding:
-            x = F.pad(x, (0, self.padding, 0, self.padding))
-        tokens = self.patches(x).flatten(2).transpose(1, 2)  # [B, T, D]
-        tokens = torch.cat([self.token.expand(x.shape[0], -1, -1), tokens], dim=1) + self.position
+        x = pad_to_patches(x, self.patches.kernel_size[0])
+        grid = self.patches(x)  # [B, D, rows, columns]
+        tokens = grid.flatten(2).transpose(1, 2)  # [B, T, D]
+        position = self._position(grid.shape[2], grid.shape[3])
+        tokens = torch.cat([self.token.expand(x.shape[0], -1, -1), tokens], dim=1) + position
         out: Tensor = self.norm(self.blocks(tokens))
         return out[:, 0] if self.pool == "cls" else out[:, 1:].mean(dim=1)
+
+    def _position(self, rows: int, columns: int) -> Tensor:
+        """The position embedding; resampled where the images have another size, such as local views (as in DINO)."""
+        side = math.isqrt(self.position.shape[1] - 1)
+        if rows == columns == side:
+            return self.position
+        patches = self.position[:, 1:].transpose(1, 2).unflatten(2, (side, side))  # [1, D, side, side]
+        patches = F.interpolate(patches, size=(rows, columns), mode="bicubic", align_corners=False)
+        return torch.cat([self.position[:, :1], patches.flatten(2).transpose(1, 2)], dim=1)

@@ -60,7 +60,7 @@ def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) ->
                 hint = f"say folder:{benchmark}" if Path(benchmark).expanduser().exists() else "check the path"
                 there = "is no benchmark" if hint.startswith("say") else "does not exist"
                 raise SettingError(f"{benchmark} {there}: {hint}, or see: ocssl list benchmarks")
-            raise unknown("benchmark", kind, known)
+            raise SettingError(f"{unknown('benchmark', kind, known)} (for a folder of images: folder:PATH)")
         table = _read("benchmarks", kind)
         special = table.pop("methods", {}).get(method, {})
         merge(tree, table)
@@ -94,6 +94,9 @@ def _use_encoder(tree: dict[str, Any], recipe: Mapping[str, Any], own: Mapping[s
         default = ENCODERS.complete(named["name"]).get("pretrained", False)
         trained |= bool(default and chosen.get("pretrained", default))
     if found is not None:
+        given = {key for table in (recipe, own) if isinstance(views := table.get("views"), Mapping) for key in views}
+        if found.guessed and trained and not {"mean", "std"} <= given:
+            raise SettingError(f"{found.guessed}; set views.mean and views.std to those that it was trained with.")
         merge(tree, {"views": {"mean": list(found.mean), "std": list(found.std)}})
         if sized and found.size is not None:
             merge(tree, {"stream": {"image_size": found.size}})

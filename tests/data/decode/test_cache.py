@@ -20,7 +20,7 @@ import pytest
 import torch
 from image_files import Harmful, MemoryFiles, mixed_files
 
-from ocssl.data.decode import cache
+from ocssl.data.decode import cache, decoder
 from ocssl.data.decode.cache import HEADER, CachedImages, build, needed_bytes
 from ocssl.data.decode.decoder import BadImage, Fit, decode
 from ocssl.errors import DataError
@@ -326,3 +326,13 @@ def test_a_disk_that_fills_up_on_the_way_leaves_nothing(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_that_was_made_with_other_formats_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faults of HEIC files must not outlive the installation of pillow-heif."""
+    files = mixed_files(3)
+    found = set()
+    for formats in (("JPEG", "PNG"), ("JPEG", "PNG", "HEIF"), ("HEIF", "PNG", "JPEG")):
+        monkeypatch.setattr(decoder, "FORMATS", formats)
+        found.add(cache.cache_key(files, 8, "squash"))
+    assert len(found) == 2

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from image_files import encode, noise
 from PIL import Image, ImageFile
 
 from ocssl.data.decode import decoder as module
+from ocssl.data.decode.decode_processes import Fault
 from ocssl.data.decode.decoder import BadImage, Fit, decode, resize_array
+from ocssl.data.decode.files import survey_folder
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -479,3 +482,52 @@ def test_a_worker_imports_no_torch() -> None:
     script = f"import sys, ocssl.data.decode.decode_processes; {found}"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("brand", [b"heic", b"mif1"])
+def test_heic_by_another_name_says_what_to_install(brand: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORMATS", tuple(name for name in module.FORMATS if name != "HEIF"))
+    with pytest.raises(BadImage) as error:
+        decode(b"\0\0\0\x18ftyp" + brand + bytes(range(200)), 8, "squash")
+    assert str(error.value) == ".heic (pip install pillow-heif)"
+    assert Fault("a.jpg", str(error.value)).kind == ".heic (pip install pillow-heif)"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "form", "mode", "options"),
+    [
+        (".jfif", "JPEG", "RGB", {}),
+        (".jpe", "JPEG", "RGB", {}),
+        (".pgm", "PPM", "L", {}),
+        (".pbm", "PPM", "1", {}),
+        (".pnm", "PPM", "RGB", {}),
+        (".apng", "PNG", "RGB", {}),
+        (".j2k", "JPEG2000", "RGB", {"no_jp2": True}),
+        (".dib", "DIB", "RGB", {}),
+        (".dib", "BMP", "RGB", {}),
+    ],
+)
+def test_rarer_suffixes_of_formats_that_are_known_are_images(
+    suffix: str, form: str, mode: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    file = io.BytesIO()
+    Image.new(mode, (9, 7), "white").save(file, form, **options)
+    assert decode(file.getvalue(), 4, "squash").min() > 250
+    (tmp_path / f"a{suffix}").write_bytes(file.getvalue())
+    (tmp_path / "dot.").write_bytes(file.getvalue())
+    (tmp_path / "text.").write_text("not an image")
+    images, left = survey_folder(tmp_path)
+    known = form != "DIB"  # its first bytes are a small number, which says nothing
+    assert list(images) == sorted([f"a{suffix}".encode(), *([b"dot."] if known else [])])
+    assert left == [*([] if known else [(b"dot.", "no extension")]), (b"text.", "no extension")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("its pixels are floating-point numbers of unknown range", "floating-point"),
+        ("its pixels exceed 16 bits, and their range is unknown", "unknown range"),
+    ],
+)
+def test_pixels_of_unknown_range_are_counted_in_a_word_or_two(reason: str, kind: str) -> None:
+    assert Fault("a.tif", reason).kind == kind

@@ -69,6 +69,27 @@ def test_test_goes_before_val_and_train_may_stand_alone(tmp_path: Path) -> None:
     assert alone.classes == ["a", "b"]
 
 
+def test_train_and_test_beside_others_are_folders_like_any_other_and_a_note_says_so(tmp_path: Path) -> None:
+    found = find(fill(tmp_path / "a", "train/1.png", "test/2.png", "extra/3.png"))
+    assert found.test is None
+    assert found.classes == ["extra", "test", "train"]
+    assert "a folder 'extra' beside train and test" in found.note
+    mixed = find(fill(tmp_path / "b", "train/a/1.png", "test/a/2.png", "3.png"))
+    assert mixed.test is None
+    assert mixed.train.labels is None
+    assert len(mixed.train) == 3
+    assert "images beside train and test" in mixed.note
+
+
+def test_images_without_levels_are_never_split(tmp_path: Path) -> None:
+    for number, others in enumerate([[], ["extra/a/3.png"], ["3.png"]]):
+        found = find(fill(tmp_path / str(number), "train/a/1.png", "test/a/2.png", *others), levels="none")
+        assert found.test is None
+        assert found.train.labels is None
+        assert len(found.train) == 2 + len(others)
+        assert not found.note
+
+
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     assert find(fill(tmp_path, "bus/1.png", "train/2.png", "tram/3.png")).classes == ["bus", "train", "tram"]
 
@@ -152,8 +173,12 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     refused(mixed, "can be there once", levels="class/class")
     refused(mixed, "these images have no classes", levels="none", taxonomy="x.json")
     refused(fill(tmp_path / "c", "cat/1.png", "dog/1.png"), "x.json: No such file", taxonomy="x.json")
-    refused(fill(tmp_path / "d", "train/a/1.png", "test/a/2.png", "extra/a/3.png"), "a folder 'extra' beside train")
-    refused(fill(tmp_path / "e", "train/a/1.png", "test/a/2.png", "3.png"), "images beside train")
+    refused(
+        fill(tmp_path / "d", "train/a/1.png", "test/a/2.png", "extra/a/3.png"),
+        "a folder 'extra' beside train",
+        levels="class",
+    )
+    refused(fill(tmp_path / "e", "train/a/1.png", "test/a/2.png", "3.png"), "images beside train", levels="class")
     refused(fill(tmp_path / "f", "train/a/1.png", "test/b/2.png"), "1 classes to test .* such as 'b'")
     refused(fill(tmp_path / "g", "train/a/1.png", "Train/a/2.png", "test/a/1.png"), "several folders called train")
 

@@ -45,8 +45,11 @@ _WAY_OUT = "name another folder with --cache DIR, or keep none with --set data.d
 
 
 def cache_key(files: Files, size: int, fit: Fit) -> str:
-    """A checksum of all that decides the content of a cache."""
-    facts = [files.fingerprint(times=True), size, fit, decoder.VERSION, VERSION]
+    """A checksum of all that decides the content of a cache.
+
+    With the formats that can be decoded here: a cache that was made without pillow-heif has faults for HEIC files.
+    """
+    facts = [files.fingerprint(times=True), size, fit, decoder.VERSION, VERSION, sorted(decoder.FORMATS)]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -63,6 +63,8 @@ class Fault:
             return "unreadable"
         if self.reason.startswith("it is suspicious"):
             return "suspicious"
+        if self.reason.startswith("its pixels"):
+            return "floating-point" if "floating-point" in self.reason else "unknown range"
         return "damaged" if self.reason.startswith("it ") else self.reason
 
     def error(self) -> DataError:

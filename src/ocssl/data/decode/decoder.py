@@ -21,7 +21,7 @@ from PIL import Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 
 from ocssl._core.host_memory import check_memory, free_bytes
-from ocssl.data.decode.files import MOST_BYTES
+from ocssl.data.decode.files import HEIF_NEEDS, MOST_BYTES, looks_like_heif
 
 Fit = Literal["squash", "crop"]  # how an image becomes square: without regard to its aspect, or by its centre
 Images = npt.NDArray[np.uint8]
@@ -70,7 +70,7 @@ def _known_formats() -> tuple[str, ...]:
         import pillow_heif  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         pillow_heif.register_heif_opener()
-    return tuple(name for name in (*_PLUGINS, "HEIF") if name in Image.OPEN)
+    return tuple(name for name in (*_PLUGINS, "DIB", "HEIF") if name in Image.OPEN)
 
 
 FORMATS = _known_formats()  # nothing else is tried: Pillow also has formats that start programs
@@ -160,7 +160,7 @@ def _decode(data: bytes, size: int, fit: Fit) -> Images:
         raise BadImage("the file is empty")
     if len(data) > MOST_BYTES:
         raise BadImage(f"the file has more than {MOST_BYTES // 2**20} MiB")
-    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+    with _opened(data) as image:
         width, height = image.size
         if min(width, height) < 1:
             raise BadImage("it has no pixels")
@@ -181,6 +181,15 @@ def _decode(data: bytes, size: int, fit: Fit) -> Images:
         turn = _UPRIGHT.get(_orientation(image))
         rgb = rgb or _rgb(image)
         return _planes(resize(rgb if turn is None else rgb.transpose(turn), size, fit))
+
+
+def _opened(data: bytes) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(data), formats=FORMATS)
+    except Exception:
+        if "HEIF" not in FORMATS and looks_like_heif(data):  # some telephones call them .jpg
+            raise BadImage(f".heic{HEIF_NEEDS}") from None
+        raise
 
 
 def _jpeg(data: bytes, image: Image.Image) -> Image.Image | None:
@@ -218,7 +227,7 @@ def _refuse_suspicious(data: bytes, image: Image.Image) -> None:
         raise BadImage(f"it is suspicious: {ZEROS} zero bytes in a row among its pixels")
     if kind in ("JPEG", "MPO") and image.info.get("progressive") and _lacks_scans(data):
         raise BadImage("it is suspicious: its last scans are missing")
-    if kind in ("BMP", "TIFF", "PPM") and data.endswith(bytes(ZEROS)):
+    if kind in ("BMP", "DIB", "TIFF", "PPM") and data.endswith(bytes(ZEROS)):
         light = np.flatnonzero(np.asarray(image).reshape(image.height, -1).any(axis=1))  # rows that are not black
         top, bottom = (light[0], image.height - 1 - light[-1]) if len(light) else (0, 0)
         if max(top, bottom) > image.height // EMPTY and 2 * min(top, bottom) < max(top, bottom):

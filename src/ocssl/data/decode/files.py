@@ -20,10 +20,11 @@ Rows = npt.NDArray[np.int64]
 Report = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
 
 SUFFIXES = frozenset(
-    (b".jpg", b".jpeg", b".png", b".webp", b".bmp", b".gif", b".tif", b".tiff", b".ppm", b".avif", b".jp2")
+    b".jpg .jpeg .jpe .jfif .png .apng .webp .bmp .dib .gif .tif .tiff .ppm .pgm .pbm .pnm .avif .jp2 .j2k".split()
 )
 HEIF_SUFFIXES = frozenset((b".heic", b".heif", b".hif"))
 HEIF_BRANDS = frozenset((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"))
+HEIF_NEEDS = " (pip install pillow-heif)"  # after the suffix, in the reason why a file is left out
 MAGIC = (
     b"\xff\xd8\xff",  # JPEG
     b"\x89PNG\r\n\x1a\n",
@@ -36,6 +37,7 @@ MAGIC = (
     b"P5\n",
     b"P6\n",
     b"\0\0\0\x0cjP  ",  # JPEG 2000
+    b"\xff\x4f\xff\x51",  # JPEG 2000 without a container
 )
 MOST_BYTES = 256 * 2**20  # of one encoded image
 
@@ -271,24 +273,29 @@ def _why_left_out(top: bytes, entry: os.DirEntry[bytes]) -> str | None:
     if suffix in SUFFIXES:
         return None
     if suffix in HEIF_SUFFIXES:
-        return None if heif_known() else f"{suffix.decode()} (pip install pillow-heif)"
-    if suffix:
+        return None if heif_known() else suffix.decode() + HEIF_NEEDS
+    if suffix.strip(b"."):
         return printable(suffix)
     try:
         with open_file(entry.path) as file:
             start = file.read(32)
     except OSError:
         return "unreadable"
-    if start[4:8] == b"ftyp" and start[8:12] in HEIF_BRANDS and not heif_known():
-        return ".heic (pip install pillow-heif)"
+    if looks_like_heif(start) and not heif_known():
+        return f".heic{HEIF_NEEDS}"
     return None if looks_like_image(start) else ("no extension" if start else "empty")
 
 
 def looks_like_image(start: bytes) -> bool:
     """Whether the first bytes of a file are those of a format that is decoded here."""
     webp = start[:4] == b"RIFF" and start[8:12] == b"WEBP"
-    boxed = start[4:8] == b"ftyp" and (start[8:12] in HEIF_BRANDS or start[8:12] in (b"avif", b"avis"))
-    return webp or boxed or start.startswith(MAGIC)
+    avif = start[4:8] == b"ftyp" and start[8:12] in (b"avif", b"avis")
+    return webp or avif or looks_like_heif(start) or start.startswith(MAGIC)
+
+
+def looks_like_heif(start: bytes) -> bool:
+    """Whether the first bytes of a file are those of an HEIC image."""
+    return start[4:8] == b"ftyp" and start[8:12] in HEIF_BRANDS
 
 
 def heif_known() -> bool:

@@ -18,7 +18,7 @@ from ocssl.data.sources.source import (
     refuse_unlearned,
     require_path,
 )
-from ocssl.errors import DataError, SettingError, printable, unknown
+from ocssl.errors import DataError, SettingError, counted, printable, unknown
 from ocssl.settings import StreamSettings
 
 TRAIN = "train"
@@ -46,9 +46,9 @@ class ImageFolder:
         images, ignored = survey_folder(root, report)
         names, left_out = list(images), [Fault(printable(name), why) for name, why in ignored]
         if not names:
-            what = f"{len(left_out)} files, {by_reason(left_out)}" if left_out else "it is empty"
+            what = f"{counted(len(left_out), 'file')}, {by_reason(left_out)}" if left_out else "it is empty"
             raise DataError(f"there are no images under {root}: {what}.")
-        splits, above = _split(root, names)
+        splits, above, note = _split(root, names, self.levels)
         levels = self._levels(root, {name.count(b"/") - above for split in splits for name in split})
         if self.levels == "auto" and not above and len({name.partition(b"/")[0] for name in names}) < 2:
             levels = []  # a single folder is no class
@@ -69,9 +69,8 @@ class ImageFolder:
             every = np.arange(len(classes))
             group_of, group_names["taxonomy"] = class_groups(Path(self.taxonomy), self.level, classes, every)
             collections = [replace(c, groups={**c.groups, "taxonomy": group_of[c.labels]}) for c in collections]
-        return SourceImages(
-            collections[0], collections[1] if len(splits) > 1 else None, classes, group_names, left_out=left_out
-        )
+        test = collections[1] if len(splits) > 1 else None
+        return SourceImages(collections[0], test, classes, group_names, left_out=left_out, note=note)
 
     def _levels(self, root: Path, depths: set[int]) -> list[str]:
         """The meaning of each level of sub-folders; `depths`: in how many of them images are."""
@@ -93,23 +92,33 @@ class ImageFolder:
         return levels
 
 
-def _split(root: Path, names: list[bytes]) -> tuple[list[list[bytes]], int]:
-    """The training and the test images, where the top folders say so, and how many levels of folders that takes."""
+def _split(root: Path, names: list[bytes], levels: str) -> tuple[list[list[bytes]], int, str]:
+    """The training and the test images, where the top folders say so; how many levels of folders that takes; a note.
+
+    Beside other folders those names say nothing, unless the user says what the folders are.
+    """
     tops: dict[str, set[bytes]] = {}
     for name in names:
         top, slash, _ = name.partition(b"/")
         tops.setdefault(printable(top).lower() if slash else "", set()).add(top)
     tests = [name for name in TESTS if name in tops]
     others = sorted(set(tops) - {TRAIN, *TESTS})
-    if TRAIN not in tops or (others and not tests):  # a class may be called train, as it may be called bus
-        return [names], 0
+    if levels == "none" or TRAIN not in tops or (others and not tests):  # a class may be called train, as well as bus
+        return [names], 0, ""
     if others:
         what = f"a folder {others[-1]!r}" if others[-1] else "images"
-        raise DataError(f"{root} has {what} beside {TRAIN} and {tests[0]}: move that into one of them, or away.")
+        beside = f"{root} has {what} beside {TRAIN} and {tests[0]}"
+        if levels == "auto":
+            return (
+                [names],
+                0,
+                f"{beside}: they are folders like any other, and nothing is held out for being in {tests[0]}",
+            )
+        raise DataError(f"{beside}: move that into one of them, or away.")
     splits = []
     for role in (TRAIN, *tests[:1]):
         if len(tops[role]) > 1:
             raise DataError(f"{root} has several folders called {role}, in capital and small letters.")
         (top,) = tops[role]
         splits.append([name for name in names if name.startswith(top + b"/")])
-    return splits, 1
+    return splits, 1, ""

@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -60,6 +61,7 @@ class SourceImages:
     group_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     class_order: Sequence[int] | None = None  # in a class-incremental stream; None: as they are numbered
     left_out: Sequence[Fault] = ()  # files of the place that are not among the images, and why
+    note: str = ""  # what the user should know of how the images were taken
 
 
 class BenchmarkMaker(Protocol):
@@ -145,7 +147,12 @@ def require_path(where: Path | None, benchmark: str, how: str = "--data DIR") ->
     except ValueError:
         exists = False
     if not exists:
-        raise DataError(f"there is no folder {where}: check the path, or name another with {how}.")
+        beside: list[str] = []
+        with suppress(OSError, ValueError):
+            beside = sorted(os.listdir(where.parent))
+        close = nearest(where.name, beside)
+        hint = f"did you mean {where.parent / close}?" if close else f"check the path, or name another with {how}."
+        raise DataError(f"there is no folder {where}: {hint}")
     return where
 
 
