@@ -94,7 +94,7 @@ def test_the_readme_takes_two_screens(tmp_path: Path) -> None:
             "[...document.querySelectorAll('pre')].map(block => block.scrollWidth - block.clientWidth)"
         )
         window.close()
-    assert height <= 2 * SCREEN
+    assert height <= 2 * SCREEN, height
     assert max(cut_off) == 0
 
 
