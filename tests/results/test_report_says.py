@@ -62,7 +62,10 @@ def test_headline_table_and_comparison_name_the_same_best(tmp_path: Path) -> Non
     page = report(tmp_path, *levelled(tmp_path, {"solar": {2: 60}, "er-fifo": {0: 20, 1: 21, 2: 62}}))
     assert "er-fifo has the best average accuracy: 62.0 %" in page.visible
     assert [row[0] for row in page.tables["methods"]] == ["method", "er-fifo", "solar"]
-    assert page.tables["methods"][1][3:5] == ["34.3 ± 24.0", "62.0"]
+    assert page.tables["methods"][0] == ["method", "seeds", "final, %", "average, %", "latent space"]
+    assert [row[1:4] for row in page.tables["methods"][1:]] == [["1 of 3", "62.0", "62.0"], ["1", "60.0", "60.0"]]
+    assert page.charts["accuracy"][0]["lines"][0]["y"] == [5.0, 62.0, 62.0, 62.0]  # the same seed
+    assert "the seeds that all methods have" in page.visible
     assert page.tables["comparison"][1][:2] == ["er-fifo", "solar"]
     assert [line["name"] for line in page.charts["accuracy"][0]["lines"]] == ["er-fifo", "solar"]
 
@@ -76,9 +79,11 @@ def test_the_best_is_compared_with_the_next_also_where_solar_is_neither(tmp_path
 def test_without_intervals_no_interval_is_spoken_of(tmp_path: Path) -> None:
     page = report(tmp_path, *levelled(tmp_path, {"solar": {0: 30, 1: 32}, "minred": {0: 20, 1: 21}}))
     assert "There are no intervals: too few seeds." in page.visible
+    assert "confidence interval" not in page.visible
     assert "whisker" not in {attrs.get("class") for _, attrs in page.tags}
     more = report(tmp_path, *levels_of_three(tmp_path))
     assert "whisker" in {attrs.get("class") for _, attrs in more.tags}
+    assert "with a 95 % confidence interval by Student's t" in more.visible
 
 
 def test_chance_and_the_untrained_level_are_drawn(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from ocssl.results.chart import (
     legend,
     step_chart,
 )
-from ocssl.results.compare import LEAST_PAIRS, Comparison, Difference
+from ocssl.results.compare import LEAST_PAIRS, Comparison, Difference, without_extra_seeds
 from ocssl.results.palette import QUANTITIES, Style, styles
 from ocssl.results.read_runs import MemorySummary, Run
 from ocssl.results.run_groups import by_series
@@ -47,14 +47,14 @@ def all_charts(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> dict[s
     """The charts of each part of the page, without those for which no run has the numbers."""
     phases = decays(runs)
 
-    def evaluated(section: str) -> list[Chart | None]:
+    def evaluated(section: str, runs: Sequence[Run] = runs) -> list[Chart | None]:
         levels = {"accuracy": accuracy_levels(runs)}
         measures = MEASURES.charted("evaluation", section)
         return [evaluation_chart(measure, runs, phases, levels.get(measure.key, ())) for measure in measures]
 
     made: dict[str, list[Chart | None]] = {
         "comparison": [forest_chart(comparisons, runs)],
-        "accuracy": evaluated("accuracy"),
+        "accuracy": evaluated("accuracy", without_extra_seeds(runs)),
         "tasks": [heat_map(TASKS, runs)],
         "latent": evaluated("latent"),
         "spectrum": [spectrum_chart(runs)],
