@@ -112,7 +112,7 @@ def _moment(learner: Learner, images: Tensor, near: Tensor, before: Tensor | Non
     share = overlap_count_from(means, angles)
     chosen = evenly(len(images), BALLS)
     balls, lines, scale = _balls(images[chosen], means[chosen], angles[chosen])
-    words = f"Overlap of {100 * share:.0f} % of the pairs of {len(images)} stored images; "
+    words = f"Of {len(images)} stored images, {VIEWS} views each: {100 * share:.0f} % of the pairs of hyperballs meet; "
     words += f"mean radius {float(angles.mean()):.3f} rad."
     queries = evenly(len(images), QUERIES)
     rows = torch.cat([queries[:, None], near], 1).flatten()
