@@ -31,8 +31,25 @@ def summary(runs: Sequence[Run]) -> list[str]:
     }
     words = [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}.", *_rankings(runs), *_decay_sentence(runs)]
     words += [f"{what}: {', '.join(labels)}." for what, labels in listed.items() if labels]
-    words += [f"Skipped images: {count}." for count in [sum(len(run.skipped) for run in runs)] if count]
+    words += _skipped(runs)
     return words if listed["Collapsed"] else [*words, "Nothing collapsed."]
+
+
+def _skipped(runs: Sequence[Run]) -> list[str]:
+    """How many images were not used; files of other kinds are counted for themselves."""
+    kinds = [file.image for run in runs for file in run.skipped]
+    counts = {"image": kinds.count(True), "other file": kinds.count(False)}
+    parts = [counted(count, what) for what, count in counts.items() if count]
+    return [f"Skipped: {' and '.join(parts)}."] if parts else []
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "image"), counted(1200, "other file")
+    ('1 image', '1,200 other files')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def unlike(runs: Sequence[Run]) -> list[str]:

@@ -14,7 +14,7 @@ from ocssl.results.figures import FILLS, phase_seconds
 from ocssl.results.latent_decay import median_phase
 from ocssl.results.read_runs import ONLINE, Run
 from ocssl.results.run_groups import ACCURACIES, by_series, circumstances, comparable, known
-from ocssl.results.summary import DECAYS, decay_words, health, phases
+from ocssl.results.summary import DECAYS, counted, decay_words, health, phases
 
 
 def methods(runs: Sequence[Run]) -> Table:
@@ -79,15 +79,16 @@ def skipped(runs: Sequence[Run]) -> Table:
     """Images and files that runs did not use, by reason, with some names of each."""
     rows = []
     for run in runs:
-        reasons: dict[str, list[str]] = {}
-        for name, reason in run.skipped:
-            reasons.setdefault(reason, []).append(name)
-        for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        reasons: dict[tuple[bool, str], list[str]] = {}
+        for file in run.skipped:
+            reasons.setdefault((not file.image, file.reason), []).append(file.name)
+        for (other, reason), names in sorted(reasons.items(), key=lambda item: (item[0][0], -len(item[1]))):
             shown = ", ".join(names[:MOST_SKIPPED]) + ", …" * (len(names) > MOST_SKIPPED)
-            rows.append(Row((run.label, str(len(names)), reason, shown), "", run.series))
-    headers = ("run", "images", "why", "which")
+            what = counted(len(names), "other file" if other else "image")
+            rows.append(Row((run.label, what, reason, shown), "", run.series))
+    headers = ("run", "skipped", "why", "which")
     caption = "Files that a run did not use; its folder lists all of them in skipped.tsv."
-    return Table(headers, rows, (0, 2, 3), caption=caption, key="skipped")
+    return Table(headers, rows, (0, 1, 2, 3), caption=caption, key="skipped")
 
 
 MOST_SKIPPED = 12  # names of one reason
@@ -138,22 +139,25 @@ def comparison_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 
 def each_run(runs: Sequence[Run]) -> Table:
-    """One row a run: what it reached, what it took, and whether it is well."""
+    """One row a run: what it reached, what it took, and whether it is well; without labels no accuracies."""
     rows = []
+    without = not any(run.labelled for run in runs)
     for run in runs:
         seed = MISSING if run.seed is None else str(run.seed)
-        accuracies = map(number_cell, (run.start, run.final, run.average))
+        accuracies = () if without else map(number_cell, (run.start, run.final, run.average))
         spent = (number_cell(run.steps, form=".0f"), number_cell(run.seconds))
         cells = (run.name, run.benchmark, seed, *accuracies, *spent, health(run))
         rows.append(Row(cells, run.regime, run.series, run.collapsed))
-    headers = ("method", "benchmark", "seed", "start, %", "final, %", "average, %", "steps", "seconds", "health")
-    caption = "Average: mean accuracy over all evaluations but the start's. Unfinished runs: numbers so far."
-    return Table(headers, rows, (0, 1, 8), caption=caption, key="runs", first=ONLINE)
+    measured = () if without else ("start, %", "final, %", "average, %")
+    headers = ("method", "benchmark", "seed", *measured, "steps", "seconds", "health")
+    caption = "What each run took." if without else "Average: mean accuracy over all evaluations but the start's."
+    caption += "" if all(run.finished for run in runs) else " Unfinished runs: numbers so far."
+    return Table(headers, rows, (0, 1, len(headers) - 1), caption=caption, key="runs", first=ONLINE)
 
 
 def evaluations(runs: Sequence[Run]) -> Table:
     """Every evaluation, for readers who cannot use a chart."""
-    measures = MEASURES.of("evaluation")
+    measures = [m for m in MEASURES.of("evaluation") if any(e[m.key] is not None for r in runs for e in r.evaluations)]
     rows = []
     for run in runs:
         for e in run.evaluations:
