@@ -26,7 +26,7 @@ from ocssl.results.latent_pictures import make_moments, plane
 from ocssl.results.memory_pictures import FRAME, contact_sheet
 from ocssl.results.page import pieces
 from ocssl.results.run_groups import find_runs
-from ocssl.results.summary import BAD, cards
+from ocssl.results.summary import BAD, cards, summary
 from ocssl.runs.snapshots import write_snapshot
 
 
@@ -51,6 +51,17 @@ def test_cards_say_who_leads_by_how_much_and_how_sure(tmp_path: Path) -> None:
     few = {card.title: card for card in cards(find_runs(folders[:2] + folders[3:5]))}
     assert few["How sure"].value == "too few seeds to tell"
     assert found["Runs"].value == "6 of 6"
+
+
+def test_decay_is_listed_best_first_in_whatever_order_runs_are_named(tmp_path: Path) -> None:
+    folders = levelled(tmp_path, {"minred": {0: 20}, "er-fifo": {0: 10}, "solar": {0: 30}})
+    for folder in folders:
+        events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+        text = "".join(json.dumps({**e, "overlap": 0.1} if "deviation" in e else e) + "\n" for e in events)
+        (folder / "events.jsonl").write_text(text)
+    for order in (folders, folders[::-1]):
+        words = " ".join(summary(find_runs(order)))
+        assert "too few evaluations to tell decay (5 are needed) in solar, minred and er-fifo." in words
 
 
 def test_a_card_warns_of_decay_and_collapse(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ocssl._core.table import mean_cell
-from ocssl.results.compare import LEAST_PAIRS, OPEN, Difference, Standing, against, standing
+from ocssl.results.compare import LEAST_PAIRS, OPEN, Difference, Standing, against, best_first, standing
 from ocssl.results.compare import TOO_FEW as TOO_FEW_SEEDS
 from ocssl.results.latent_decay import LEAST, Decay, find_decay, median_phase
 from ocssl.results.read_runs import Evaluation, Run
@@ -23,6 +23,7 @@ TOO_FEW = f"too few evaluations to tell decay ({LEAST} are needed)"
 
 def summary(runs: Sequence[Run]) -> list[str]:
     """Sentences: how many runs, the best method, by how much, how sure, decay, and what else a reader should know."""
+    runs = best_first(runs)
     below = [run for run in runs if run.start is not None and run.final is not None and run.final < run.start]
     listed = {
         "Ending below the untrained encoder": [run.label for run in below if run.finished],
