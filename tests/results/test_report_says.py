@@ -229,7 +229,7 @@ def test_sections_without_anything_are_left_out_and_one_sentence_says_why(tmp_pa
     page = report(tmp_path, tmp_path / "solar", tmp_path / "er-fifo")
     assert sections(page) >= {"compared", "accuracy", "settings"}
     assert not sections(page) & {"final-memory", "neighbours"}
-    assert "Final memory of solar, er-fifo: No checkpoint can be read" in page.visible
+    assert "Final memory of all runs: No checkpoint can be read" in page.visible
     assert page.visible.count("No checkpoint can be read") == 1
     assert "How decay is found" in page.visible
 
