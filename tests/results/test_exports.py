@@ -66,6 +66,11 @@ def test_heat_maps_hold_means_over_seeds(charts: dict[str, Chart], sweep: Path) 
             assert [sum(column) for column in zip(*cells, strict=True)] == pytest.approx([100] * 8, abs=1)
 
 
+def test_losses_of_one_objective_share_a_scale(charts: dict[str, Chart]) -> None:
+    one, other = (panel.items[0].y for panel in charts["losses"].panels)
+    assert one == other
+
+
 def test_seconds_are_grouped_by_phase(charts: dict[str, Chart]) -> None:
     bars = {item.name: list(item.lengths) for item in charts["compute"].panels[0].items if isinstance(item, Bars)}
     assert list(bars) == ["data", "views", "forward", "backward", "memory", "terms", "evaluate", "save", "other"]

@@ -108,6 +108,8 @@ def test_chance_and_the_untrained_level_are_drawn(tmp_path: Path) -> None:
     assert chance == Level(5.0, "chance 5 %")
     assert untrained.y == runs[0].start
     page = report(tmp_path, tmp_path / "a")
+    assert "among its own classes only" in page.visible
+    assert "Chance is 50 %." in page.visible  # of tasks of two classes
     assert {"chance 5 %", untrained.words} <= {text.strip() for text in page.texts["span"].split("\n")}
 
 

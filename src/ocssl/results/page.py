@@ -194,12 +194,7 @@ def _pictures(runs: Sequence[Run], follow: float) -> dict[str, Any]:
     found = _memories(runs)
     galleries = [(run, *make_gallery(run), make_evicted(run)) for run in found["pictured"]]
     looks = [(run, *make_moments(run)) for run in found["pictured"][: 0 if follow else MOST_LOOKED_THROUGH]]
-    missing = _missing(
-        "Final memory", [(run, notes) for run, gallery, notes, _ in galleries if not gallery], len(galleries)
-    )
-    missing += _missing(
-        "Hyperballs and neighbours", [(run, notes) for run, moments, notes in looks if not moments], len(looks)
-    )
+    missing = [*_missing("Final memory", galleries), *_missing("Hyperballs and neighbours", looks)]
     if follow and found["pictured"]:
         missing.append("Hyperballs and neighbours are drawn when runs are finished.")
     found |= {"pictured": [run for run, gallery, *_ in galleries if gallery], "missing_pictures": missing}
@@ -207,15 +202,16 @@ def _pictures(runs: Sequence[Run], follow: float) -> dict[str, Any]:
     return found | {"galleries": galleries, "moments": [part for part in looks if part[1]]}
 
 
-def _missing(what: str, notes: Sequence[tuple[Run, Sequence[str]]], of: int) -> list[str]:
-    """One sentence for all runs of which the same is to be said; `of` is how many there are."""
+def _missing(what: str, parts: Sequence[tuple[Any, ...]]) -> list[str]:
+    """One sentence for all runs of which the same is to be said; parts begin with a run, its picture, and notes."""
     runs: dict[str, list[str]] = {}
-    for run, own in notes:
-        runs.setdefault(" ".join(own), []).append(run.label)
-    return [
-        f"{what} of {'all runs' if len(labels) == of > 1 else ' and '.join(labels)}: {words}"
-        for words, labels in runs.items()
-    ]
+    for run, picture, notes, *_ in parts:
+        if not picture:
+            runs.setdefault(" ".join(notes), []).append(run.label)
+    who = {
+        words: "all runs" if len(labels) == len(parts) > 1 else " and ".join(labels) for words, labels in runs.items()
+    }
+    return [f"{what} of {labels}: {words}" for words, labels in who.items()]
 
 
 def _memories(runs: Sequence[Run]) -> dict[str, Any]:
