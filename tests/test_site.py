@@ -28,6 +28,9 @@ FETCHED = re.compile(
 )
 
 
+WITHOUT_NAME = re.compile(r"""<th(?: [^>]*)?></th>|role="dialog"(?! aria-label)""")
+
+
 def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, GENERATE / f"{name}.py")
     assert spec
@@ -66,6 +69,14 @@ def test_pages_fetch_nothing_from_the_network(site: Path) -> None:
         assert not FETCHED.search(path.read_text()), path.name
     assert not re.search(r"url\(\s*[\"']?https?:", (site / "assets" / "site.css").read_text())
     assert FETCHED.search('<script src="https://unpkg.com/x"></script>')  # the search would see one
+
+
+@pytest.mark.process
+def test_dialogs_and_headers_of_tables_have_names(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        assert not WITHOUT_NAME.search(path.read_text()), path.name
+    assert WITHOUT_NAME.search('<th style="text-align: right;"></th>')
+    assert WITHOUT_NAME.search('<div class="md-search" role="dialog">')
 
 
 @pytest.mark.process

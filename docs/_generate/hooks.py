@@ -68,13 +68,31 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return text
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The corner of a table that names nothing is no header."""
+    return re.sub(r"<th( [^>]*)?></th>", r"<td\1></td>", html)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    return _named(output)
+
+
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    return _named(output)
+
+
+def _named(html: str) -> str:
+    """Material's search is a dialog without a name."""
+    return html.replace('="search" role="dialog"', '="search" role="dialog" aria-label="Search"')
+
+
 def from_top(text: str) -> str:
     """A page of the top folder as a page of this one."""
     return re.sub(r"\]\(docs/", "](", text)
 
 
 def formula(latex: str) -> str:
-    return f'<div markdown="0">{convert(" ".join(latex.split()), display="block")}</div>'
+    return f'<div markdown="0" class="formula" tabindex="0">{convert(" ".join(latex.split()), display="block")}</div>'
 
 
 def drawn(path: Path, words: str) -> str:

@@ -249,6 +249,9 @@ class DataSettings(Section):
     cache: str | None = Field(None, description="folder for decoded images; none: the user's cache folder")
 
 
+EVERY = "minibatches between evaluations; 0: at the end of every experience, or of each eighth of an unlabeled stream"
+
+
 class EvaluateSettings(Section):
     """What is measured at the start and after every experience."""
 
@@ -260,7 +263,7 @@ class EvaluateSettings(Section):
     )
     per_task: bool = Field(False, description="also a separate probe for every task")
     start: bool = Field(True, description="also evaluate the untrained encoder")
-    every: int = Field(0, ge=0, description="minibatches between evaluations; 0: at the end of every experience")
+    every: int = Field(0, ge=0, description=EVERY)
     latent_samples: int = Field(500, ge=0, description="stream images for Deviation and Overlap; 0 leaves them out")
     latent_views: int = Field(20, ge=2, description="views of each of them")
 

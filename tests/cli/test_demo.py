@@ -43,6 +43,9 @@ def test_the_demo_prints_a_table_and_makes_a_report_again_and_again(
     for method in demo.METHODS:
         metrics = json.loads((tmp_path / method / "metrics.json").read_text())
         assert f"{metrics['average_accuracy']:.1f}" in first
+    averages = [float(line.split("│")[4]) for line in first.splitlines() if line.startswith("│")]
+    assert averages == sorted(averages, reverse=True)
+    assert "too few seeds to tell which is better" in first
     assert str(tmp_path / "report.html") in first
     assert "<html" in (tmp_path / "report.html").read_text()[:500]
     (tmp_path / "solar" / "metrics.json").unlink()  # as after an interruption

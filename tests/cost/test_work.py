@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from ocssl.cost.work import encode_load, evaluation_count, evaluation_load, full
 from ocssl.data import load_benchmark
 from ocssl.errors import SettingError
 from ocssl.runs.config import RunSettings, resolve_run
-from ocssl.runs.run import make_stream, moments
+from ocssl.runs.run import equal_shares, make_stream, moments
 from ocssl.settings import LearnerSettings, nest, validate
 
 pytestmark = pytest.mark.slow
@@ -92,6 +93,17 @@ def test_images_are_those_of_the_benchmark(changes: dict[str, Any]) -> None:
     assert read.minibatches(settings) == stream.ends()
     evaluated = moments(stream, settings.evaluate.every)
     assert evaluation_count(settings, stream.ends()) == len(evaluated) + settings.evaluate.start
+
+
+@pytest.mark.parametrize("total", [1, 7, 8, 9, 100])
+def test_a_stream_without_labels_is_evaluated_after_equal_shares(total: int) -> None:
+    shares = equal_shares(total)
+    assert evaluation_count(run(), [total], labelled=False) == len(shares) + 1
+    assert shares[-1] == total
+    gaps = [b - a for a, b in itertools.pairwise([0, *shares])]
+    assert min(gaps) >= 1
+    assert max(gaps) - min(gaps) <= 1
+    assert evaluation_count(run(evaluate__every=5), [total], labelled=False) == -(-total // 5) + 1
 
 
 def test_the_papers_setting() -> None:

@@ -66,9 +66,14 @@ def test_heat_maps_hold_means_over_seeds(charts: dict[str, Chart], sweep: Path) 
             assert [sum(column) for column in zip(*cells, strict=True)] == pytest.approx([100] * 8, abs=1)
 
 
+def test_losses_of_one_objective_share_a_scale(charts: dict[str, Chart]) -> None:
+    one, other = (panel.items[0].y for panel in charts["losses"].panels)
+    assert one == other
+
+
 def test_seconds_are_grouped_by_phase(charts: dict[str, Chart]) -> None:
     bars = {item.name: list(item.lengths) for item in charts["compute"].panels[0].items if isinstance(item, Bars)}
-    assert list(bars) == ["data", "views", "forward", "backward", "memory", "terms", "probe", "save", "other"]
+    assert list(bars) == ["data", "views", "forward", "backward", "memory", "terms", "evaluate", "save", "other"]
     assert bars["backward"] == [4.5 + 5.5] * 2
     assert bars["memory"] == [0.5 + 6.5 + 7.5] * 2
     assert bars["other"] == [8.5] * 2

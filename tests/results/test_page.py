@@ -97,7 +97,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "img", "link", "br"):
+        if tag not in ("meta", "img", "link", "br", "wbr"):
             self._open.append(tag)
         if tag == "table":
             self.tables[dict(attrs)["id"] or ""] = self._rows = []

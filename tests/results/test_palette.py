@@ -84,5 +84,27 @@ def test_a_method_keeps_its_look_whoever_is_beside_it() -> None:
     assert styles(named("mine"))["mine"] == styles(named("solar", "mine"))["mine"] or look_of("mine") % 30 == 0
 
 
+def turn(one: str, other: str) -> float:
+    """Degrees between the hues of two colours."""
+    (_, a, b), (_, c, d) = (oklab(linear(colour)) for colour in (one, other))
+    return abs(float(np.degrees(np.angle(complex(a, b) / complex(c, d)))))
+
+
+def test_a_method_keeps_its_hue_on_dark_ground() -> None:
+    assert max(map(turn, COLOURS, DARK)) < 20
+    assert turn("#3E894A", "#A1E3D3") > 20  # green and mint
+
+
 def test_quantities_never_have_the_colour_of_a_method() -> None:
-    assert not set(FILLS.values()) & {*COLOURS, *DARK}
+    methods = [oklab(linear(colour)) for colour in (*COLOURS, *DARK)]
+    quantities = [oklab(linear(colour)) for colour in FILLS.values()]
+    assert min(float(np.linalg.norm(a - b)) for a in methods for b in quantities) > 0.06
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_neighbouring_parts_of_a_bar_stay_apart_for_every_sight(sight: str) -> None:
+    fills = tuple(FILLS.values())
+    assert nearest(fills, sight) > APART
+    assert min(nearest(pair, sight) for pair in itertools.pairwise(fills)) > 2.5 * APART
+    assert nearest(("#3B496C", "#575D6D"), sight) < 2.5 * APART  # two steps of Cividis
+    assert min(contrast(fill, ground) for fill in fills for ground in (LIGHT_GROUND, DARK_GROUND)) > 1.4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import itertools
 import json
 import threading
@@ -10,18 +12,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image, ImageColor
 from report_folders import make_full_run, make_sweep
-from test_page import make_run, report
+from test_page import Page, make_run, report
 
 from conftest import random_images, small_learner
 from ocssl.cli import main
 from ocssl.results.chart import Level
 from ocssl.results.compare import best_first, compare
 from ocssl.results.draw_page import spread_out
-from ocssl.results.figures import accuracy_levels
+from ocssl.results.figures import accuracy_levels, all_charts
 from ocssl.results.latent_pictures import make_moments, plane
+from ocssl.results.memory_pictures import FRAME, contact_sheet
+from ocssl.results.page import pieces
 from ocssl.results.run_groups import find_runs
-from ocssl.results.summary import BAD, cards
+from ocssl.results.summary import BAD, cards, summary
 from ocssl.runs.snapshots import write_snapshot
 
 
@@ -48,6 +53,17 @@ def test_cards_say_who_leads_by_how_much_and_how_sure(tmp_path: Path) -> None:
     assert found["Runs"].value == "6 of 6"
 
 
+def test_decay_is_listed_best_first_in_whatever_order_runs_are_named(tmp_path: Path) -> None:
+    folders = levelled(tmp_path, {"minred": {0: 20}, "er-fifo": {0: 10}, "solar": {0: 30}})
+    for folder in folders:
+        events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+        text = "".join(json.dumps({**e, "overlap": 0.1} if "deviation" in e else e) + "\n" for e in events)
+        (folder / "events.jsonl").write_text(text)
+    for order in (folders, folders[::-1]):
+        words = " ".join(summary(find_runs(order)))
+        assert "too few evaluations to tell decay (5 are needed) in solar, minred and er-fifo." in words
+
+
 def test_a_card_warns_of_decay_and_collapse(tmp_path: Path) -> None:
     folders = [make_full_run(tmp_path / name, name) for name in ("er-reservoir", "solar")]
     (warning,) = [card for card in cards(find_runs(folders)) if card.title == "Does anything degrade?"]
@@ -62,7 +78,10 @@ def test_headline_table_and_comparison_name_the_same_best(tmp_path: Path) -> Non
     page = report(tmp_path, *levelled(tmp_path, {"solar": {2: 60}, "er-fifo": {0: 20, 1: 21, 2: 62}}))
     assert "er-fifo has the best average accuracy: 62.0 %" in page.visible
     assert [row[0] for row in page.tables["methods"]] == ["method", "er-fifo", "solar"]
-    assert page.tables["methods"][1][3:5] == ["34.3 ± 24.0", "62.0"]
+    assert page.tables["methods"][0] == ["method", "seeds", "final, %", "average, %", "latent space"]
+    assert [row[1:4] for row in page.tables["methods"][1:]] == [["1 of 3", "62.0", "62.0"], ["1", "60.0", "60.0"]]
+    assert page.charts["accuracy"][0]["lines"][0]["y"] == [5.0, 62.0, 62.0, 62.0]  # the same seed
+    assert "the seeds that all methods have" in page.visible
     assert page.tables["comparison"][1][:2] == ["er-fifo", "solar"]
     assert [line["name"] for line in page.charts["accuracy"][0]["lines"]] == ["er-fifo", "solar"]
 
@@ -76,9 +95,11 @@ def test_the_best_is_compared_with_the_next_also_where_solar_is_neither(tmp_path
 def test_without_intervals_no_interval_is_spoken_of(tmp_path: Path) -> None:
     page = report(tmp_path, *levelled(tmp_path, {"solar": {0: 30, 1: 32}, "minred": {0: 20, 1: 21}}))
     assert "There are no intervals: too few seeds." in page.visible
+    assert "confidence interval" not in page.visible
     assert "whisker" not in {attrs.get("class") for _, attrs in page.tags}
     more = report(tmp_path, *levels_of_three(tmp_path))
     assert "whisker" in {attrs.get("class") for _, attrs in more.tags}
+    assert "with a 95 % confidence interval by Student's t" in more.visible
 
 
 def test_chance_and_the_untrained_level_are_drawn(tmp_path: Path) -> None:
@@ -87,6 +108,8 @@ def test_chance_and_the_untrained_level_are_drawn(tmp_path: Path) -> None:
     assert chance == Level(5.0, "chance 5 %")
     assert untrained.y == runs[0].start
     page = report(tmp_path, tmp_path / "a")
+    assert "among its own classes only" in page.visible
+    assert "Chance is 50 %." in page.visible  # of tasks of two classes
     assert {"chance 5 %", untrained.words} <= {text.strip() for text in page.texts["span"].split("\n")}
 
 
@@ -151,14 +174,14 @@ def test_settings_stand_once_and_differences_in_a_table(tmp_path: Path) -> None:
 def test_skipped_images_are_listed_by_reason(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "a")
     (folder / "skipped.tsv").write_text(
-        "bad\tcats/1.jpg\ttruncated\nbad\t<b>2.jpg\ttruncated\nleft\tread.me\tno image\n"
+        ".me\tread.me\tno image\ndamaged\tcats/1.jpg\ttruncated\ndamaged\t<b>2.jpg\ttruncated\n"
     )
     page = report(tmp_path, folder)
     assert page.tables["skipped"][1:] == [
-        ["solar", "2", "truncated", "cats/1.jpg, <b>2.jpg"],
-        ["solar", "1", "no image", "read.me"],
+        ["solar", "2 images", "truncated", "cats/1.jpg, <b>2.jpg"],
+        ["solar", "1 other file", "no image", "read.me"],
     ]
-    assert "Skipped images: 3." in page.visible
+    assert "Skipped: 2 images and 1 other file." in page.visible
     (folder / "skipped.tsv").write_bytes(b"\xff\xfe")
     assert "skipped.tsv cannot be read" in report(tmp_path, folder).visible
 
@@ -193,10 +216,66 @@ def unlabelled(folder: Path) -> Path:
     return folder
 
 
+def sections(page: Page) -> set[str]:
+    """Addresses of the sections, which are those of the contents."""
+    found = {attrs["id"] for tag, attrs in page.tags if tag == "section"}
+    assert found == {(attrs["href"] or "")[1:] for tag, attrs in page.tags if tag == "a"} - {"main"}
+    return {address or "" for address in found}
+
+
+def test_sections_without_anything_are_left_out_and_one_sentence_says_why(tmp_path: Path) -> None:
+    for name in ("solar", "er-fifo"):
+        folder = make_run(tmp_path / name, name)
+        for state in (folder / "checkpoints").glob("*/*"):
+            state.unlink()
+    page = report(tmp_path, tmp_path / "solar", tmp_path / "er-fifo")
+    assert sections(page) >= {"compared", "accuracy", "settings"}
+    assert not sections(page) & {"final-memory", "neighbours"}
+    assert "Final memory of all runs: No checkpoint can be read" in page.visible
+    assert page.visible.count("No checkpoint can be read") == 1
+    assert "How decay is found" in page.visible
+
+
+def test_names_break_after_dots_and_underscores_only(tmp_path: Path) -> None:
+    page = report(tmp_path, make_run(tmp_path / "a"), make_run(tmp_path / "b", "er-reservoir", recipe="er-reservoir"))
+    assert '<span class="whole">er-reservoir</span>' in page.source
+    assert 'memory.<wbr>rules.<wbr><span class="whole">least-drawn.</span><wbr>probability' in page.source
+    hostile = "/".join(["x" * 60] * 3)
+    assert "".join(piece for piece, _ in pieces(hostile)) == hostile
+    assert not any(whole for _, whole in pieces(hostile))
+
+
+def test_the_query_of_a_row_of_neighbours_is_framed() -> None:
+    plain, framed = (contact_sheet(random_images(6, 40), "", columns=3, apart=apart) for apart in (0, 10))
+    assert framed.width == plain.width + 10
+    packed = base64.b64decode(framed.address.partition(",")[2])
+    pixels = Image.open(io.BytesIO(packed)).convert("RGB")
+    frame = ImageColor.getrgb(FRAME)
+    for top in (0, 42):
+        assert pixels.getpixel((0, top)) == pixels.getpixel((39, top + 39)) == frame
+    assert pixels.getpixel((52, 0)) != frame
+
+
+def test_shares_of_a_stream_without_boundaries_are_no_ends_of_experiences(tmp_path: Path) -> None:
+    folder = unlabelled(tmp_path / "a")
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    for event in events:
+        if event["event"] == "evaluation" and event["experience"]:
+            event["experience"] = 1
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (chart,) = [chart for chart in all_charts(find_runs([folder]), [])["latent"] if chart.key == "deviation"]
+    assert chart.panels[0].boundaries == [100.0]
+
+
 def test_a_run_without_labels_shows_health_hyperballs_and_neighbours(tmp_path: Path) -> None:
     page = report(tmp_path, unlabelled(tmp_path / "a"))
     assert "no labels, so no accuracy" in page.visible
     assert "There are no labels, so no probe was trained" in page.visible
+    assert sections(page) >= {"overview", "latent", "health", "memory", "final-memory", "neighbours"}
+    assert not sections(page) & {"compared", "accuracy"}
+    assert page.rows[0] == ["method", "benchmark", "seed", "steps", "seconds", "health"]
+    assert "accuracy" not in page.tables["evaluations"][0]
+    assert "How decay is found" not in page.visible
     assert page.tables["health-table"][1][:4] == ["solar", "600", "0.500 → 0.200", "20.0% → 20.0%"]
     shown = [attrs["alt"] or "" for tag, attrs in page.tags if tag == "img" and "neighbours" in (attrs["alt"] or "")]
     assert [text.rpartition(", ")[2] for text in shown] == ["untrained", "50 % of the stream", "100 % of the stream"]

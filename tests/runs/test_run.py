@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 from killer import killed
+from PIL import Image
 from rich.console import Console
 
-from conftest import SMALL_STREAM, small_settings
+from conftest import SMALL_STREAM, random_images, small_settings
 from ocssl._core import checkpoint
 from ocssl._files.atomic import is_part
 from ocssl._training.optimizer import SGD
@@ -489,3 +490,29 @@ def test_a_run_too_short_for_the_encoder_to_learn_says_so(
 ) -> None:
     go(make(tmp_path / "run", "er-fifo", schedule__passes=2, optimizer__encoder_start=start))
     assert " ".join(capsys.readouterr().out.split()).count("the encoder stays as it is") == said
+
+
+@pytest.mark.slow
+def test_a_stream_without_labels_is_evaluated_after_equal_shares_and_trains_the_same(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for i, pixels in enumerate(random_images(42, 8)):
+        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(photos / f"{i:02}.png")
+    found = {}
+    for every in (0, 9):  # equal shares, or the end alone
+        folder = tmp_path / str(every)
+        overrides = {**small_settings("solar"), "stream.image_size": 8, "schedule.stream_batch": 5}
+        overrides |= {"evaluate.latent_samples": 10, "evaluate.every": every, "data.cache": str(tmp_path / "cache")}
+        create(folder, resolve_run("solar", f"folder:{photos}", 3, overrides))
+        assert go(folder) is not None
+        found[every] = record(folder)
+    positions = [[e["position"] for e in found[every] if e["event"] == "evaluation"] for every in (0, 9)]
+    assert positions == [[0, 2, 3, 4, 5, 6, 7, 8, 9], [0, 9]]
+    steps = [[e for e in found[every] if e["event"] == "step"] for every in (0, 9)]
+    assert steps[0] == steps[1]
+    a, b = (last_state(tmp_path / str(every)) for every in (0, 9))
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    last = [e for e in found[0] if e["event"] == "memory"][-1]
+    assert len(last["born"]) == 14  # 42 images, three each; not 45, which nine minibatches could hold
+    assert last["born"][-1] > 0

@@ -52,6 +52,14 @@ def test_the_memory_summary_holds_literal_counts() -> None:
     assert len(set(told["classes"])) > 1, "classes that all have the same count would prove nothing"
 
 
+def test_ages_of_a_short_stream_span_the_images_that_there_are() -> None:
+    """14 images in minibatches of 10 are no 20, parts hold three at least, and damaged images leave no empty part."""
+    memory = filled(12).memory
+    assert memory_summary(memory, BENCHMARK, 14)["born"] == [4, 3, 4, 1]
+    assert memory_summary(memory, BENCHMARK, 14, unusable=2)["born"] == [3, 3, 3, 3]
+    assert len(memory_summary(memory, BENCHMARK, 64)["born"]) == BINS
+
+
 def test_an_empty_memory_and_equal_losses_are_no_trouble() -> None:
     learner = small_learner("er-fifo")
     assert memory_summary(learner.memory, BENCHMARK, 64) == {"stored": 0}

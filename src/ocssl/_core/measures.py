@@ -164,8 +164,8 @@ MEASURES = Measures(
             "deviation",
             "Deviation",
             progress="Deviation {:.3f}",
-            caption="How far the views of one image lie apart, from 0 to 1: a fall means that the encoder packs each "
-            "image ever tighter.",
+            caption="How far the views of one image lie apart, from 0 to 1, mean over a sample of stream images in the "
+            "projector's space: a fall means that the encoder packs each image ever tighter.",
             shaded=True,
         ),
         Measure(
@@ -175,19 +175,20 @@ MEASURES = Measures(
             better="down",
             format=".1%",
             progress="Overlap {:5.1%}",
-            caption="Share of pairs of images whose views mix: a rise means that images become harder to tell apart.",
+            caption="Share of pairs of images whose views mix, of a sample of all stream images "
+            "(evaluate.latent_samples), in the encoder's space: a rise means that images become harder to tell apart.",
             axis="Overlap, % of pairs",
             shaded=True,
         ),
         Measure(
             "online_overlap",
-            "Overlap in the memory",
+            "online Overlap",
             unit="%",
             better="down",
             format=".1%",
-            caption="The same of stored images, from statistics that training left there: what a method can see by "
-            "itself.",
-            axis="Overlap, % of pairs",
+            caption="Share of pairs of all stored images, from the few views of training: what a method sees itself. "
+            "Its sample and its views are others than those of Overlap, so compare its course, not its size.",
+            axis="online Overlap, % of pairs",
         ),
         Measure("centred_overlap", "centred Overlap", unit="%", better="down", format=".1%"),
         Measure("rankme", "RankMe", better="up", format=".1f"),

@@ -11,6 +11,7 @@ from ocssl.cli.app import print_json
 from ocssl.errors import OcsslError, RunFolderError
 from ocssl.launch.process_pool import run_all
 from ocssl.results import write_report
+from ocssl.results.compare import LEAST_PAIRS, TOO_FEW
 from ocssl.runs.config import RunSettings, read_settings, resolve_run
 from ocssl.runs.folder import SETTINGS, create, finished
 from ocssl.runs.progress import Bars
@@ -47,7 +48,7 @@ def run_demo(out: Path, seed: int, console: Console, json: bool = False) -> int:
         return 128 + (stop.signal or 0)
     report = out / "report.html"
     write_report(list(folders.values()), report)
-    console.print(_table([finished(folder) or {} for folder in folders.values()]))
+    _table([finished(folder) or {} for folder in folders.values()]).show(console)
     console.print(f"report: {report.resolve()}", soft_wrap=True)
     if json:
         print_json({"report": str(report), "runs": [finished(folder) for folder in folders.values()]})
@@ -68,8 +69,9 @@ def _prepare(folder: Path, settings: RunSettings) -> None:
 
 def _table(results: list[dict[str, Any]]) -> Table:
     rows = []
-    for found in results:
+    for found in sorted(results, key=lambda found: -found["average_accuracy"]):
         numbers = (f"{found[key]:.1f}" for key in ("start_accuracy", "final_accuracy", "average_accuracy"))
         rows.append(Row([found["method"], *numbers, f"{found['seconds']:.0f}"]))
     headers = ["method", "start", "final", "average", "seconds"]
-    return Table(headers, rows, title="accuracy of a ridge probe, per cent", framed=True)
+    caption = f"One seed each, best average first: {TOO_FEW} which is better ({LEAST_PAIRS} are needed)."
+    return Table(headers, rows, title="accuracy of a ridge probe, per cent", caption=caption, framed=True)

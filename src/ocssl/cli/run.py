@@ -253,7 +253,7 @@ def start(
         if not job.quiet:
             size = max(1, about_bytes(settings, ImageCounts.of(loaded)) / 1e6)  # does not depend on the stream's length
             memory = f"about {size:,.0f} MB of memory beside PyTorch's own"
-            evaluations = int(settings.evaluate.start) + len(moments(stream, settings.evaluate.every))
+            evaluations = int(settings.evaluate.start) + len(moments(stream, settings.evaluate.every, loaded.labelled))
             parts = most_bytes(settings, ImageCounts.of(loaded), len(stream), evaluations, len(loaded.skipped()))
             disk = f"at most {sum(parts.values()) / 1e6:,.0f} MB on disk"
             if loaded.skipped():

@@ -18,7 +18,7 @@ from ocssl.data.orders import equal_sizes
 from ocssl.data.sources.source import Counted, parse_name
 from ocssl.errors import SettingError
 from ocssl.evaluate.evaluation import IMAGES_ENCODED, IMAGES_VIEWED
-from ocssl.runs.config import RunSettings
+from ocssl.runs.config import SHARES, RunSettings
 from ocssl.settings import EvaluateSettings, LearnerSettings, ScheduleSettings, StreamSettings
 
 # How often something is written or read.
@@ -212,7 +212,7 @@ def run_load(settings: RunSettings, images: ImageCounts) -> dict[str, Load]:
     """A whole run by its parts: training, encoding, probe, latent, saving."""
     ends = images.minibatches(settings)
     total = ends[-1] if ends else 0
-    evaluations = evaluation_count(settings, ends)
+    evaluations = evaluation_count(settings, ends, labelled=images.classes > 0)
     training = training_load(settings.learner(), settings.stream.image_size, total)
     parts = {name: load * evaluations for name, load in evaluation_load(settings, images).items()}
     shape = shape_of(settings.learner(), settings.stream.image_size)
@@ -223,10 +223,12 @@ def run_load(settings: RunSettings, images: ImageCounts) -> dict[str, Load]:
     return {"training": training, **parts, "saving": Load(bytes=SAVED_TOUCHES * saved)}
 
 
-def evaluation_count(settings: RunSettings, ends: list[int]) -> int:
+def evaluation_count(settings: RunSettings, ends: list[int], labelled: bool = True) -> int:
     """How often the encoder is evaluated, `ends` being the minibatches after which experiences end."""
     options, total = settings.evaluate, ends[-1] if ends else 0
-    return int(options.start) + (math.ceil(total / options.every) if options.every else len(ends))
+    if options.every:
+        return int(options.start) + math.ceil(total / options.every)
+    return int(options.start) + (len(ends) if labelled or len(ends) > 1 else min(SHARES, total))
 
 
 def fullness(settings: LearnerSettings, minibatches: int) -> float:

@@ -63,7 +63,7 @@ class RunQueue:
             kind, bars = event["event"], self.bars
             if kind == "start":
                 self._lengths[name] = event["minibatches"]
-                bars.start(name, event["minibatches"])
+                bars.start(name, event["minibatches"], experiences=event["experiences"])
             elif kind == "step":
                 bars.step(name, event)
                 if name in self._lengths and name in self._shares:

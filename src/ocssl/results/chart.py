@@ -181,7 +181,8 @@ def evaluation_chart(
             line = _line(peers, look[peers[0].series], points, [seen.get(x) for x, _, _ in points], measure)
             lines.append(replace(line, deviation=[sd for _, _, sd in points], marks="all", detail="# images"))
     at_ends = [run for run in runs if not run.settings.get("evaluate.every")]
-    ends = {round(e.share, 1) for run in at_ends for e in run.evaluations if e.experience > 0 and e.share is not None}
+    last = (e for run in at_ends for e in {e.experience: e for e in run.evaluations}.values())  # of each experience
+    ends = {round(e.share, 1) for e in last if e.experience > 0 and e.share is not None}
     shades = []
     for series, phase in (decays or {}).items() if measure.shaded else ():
         end = 101.0 if phase.lasts else max(phase.end, phase.start + 1)

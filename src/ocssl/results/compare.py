@@ -91,6 +91,14 @@ def standing(group: Sequence[Run]) -> Standing:
     return Standing(ranked, compared, series, shared)
 
 
+def without_extra_seeds(runs: Sequence[Run]) -> list[Run]:
+    """The runs without those whose seed some series of their group lacks: what headline and table are from."""
+    extra = set[int]()
+    for now in map(standing, comparable(runs)):
+        extra |= {id(run) for name, own in now.series.items() for run in own if run not in now.compared[name]}
+    return [run for run in runs if id(run) not in extra]
+
+
 def best_first(runs: Sequence[Run]) -> list[Run]:
     """Runs in the order in which they are listed and drawn: those that can be compared first, the best series first."""
     place = {name: i for i, name in enumerate(name for group in comparable(runs) for name in standing(group).ranked)}

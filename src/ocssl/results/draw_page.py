@@ -310,6 +310,15 @@ def _bars(panel: Panel, items: Sequence[Bars]) -> Plot:
     plot.x_ticks = [(100 * value / most, _tick(value)) for value in ticks(0.0, most)]
     for i, name in enumerate(panel.rows):
         there = [(item, item.lengths[i]) for item in items if item.lengths[i] > 0]
-        parts = [(100 * length / most, item.colour, f"{item.name} {length:.3g} s") for item, length in there]
-        plot.rows.append((name, [], parts, f"{totals[i]:.3g} s"))
+        parts = [(100 * length / most, item.colour, f"{item.name} {seconds(length)}") for item, length in there]
+        plot.rows.append((name, [], parts, seconds(totals[i])))
     return plot
+
+
+def seconds(length: float) -> str:
+    """A time that a reader takes in at once: no exponent, and no more digits than matter.
+
+    >>> seconds(3960.4), seconds(45.67), seconds(4.0), seconds(0.0123)
+    ('3,960 s', '45.7 s', '4.0 s', '0.012 s')
+    """
+    return f"{length:,.{0 if length >= 100 else 1 if length >= 1 else 3}f} s"

@@ -25,7 +25,7 @@ from ocssl.results.chart import (
     legend,
     step_chart,
 )
-from ocssl.results.compare import LEAST_PAIRS, Comparison, Difference
+from ocssl.results.compare import LEAST_PAIRS, Comparison, Difference, without_extra_seeds
 from ocssl.results.palette import QUANTITIES, Style, styles
 from ocssl.results.read_runs import MemorySummary, Run
 from ocssl.results.run_groups import by_series
@@ -35,8 +35,12 @@ MOST_COLUMNS, MOST_ROWS, LOSS_ROWS = 60, 100, 25  # of a heat map
 MOST_VALUES, LEAST_VALUE = 128, 1e-6  # of a spectrum
 STORED = "share of the memory, %"
 OTHER = "other"
-PHASES = ("data", "views", "forward", "backward", "memory", "terms", "probe", "save", OTHER)
-PARTS = {"backward": ("backward", "optimizer"), "memory": ("draw", "refresh", "insert")}  # all others have one
+PHASES = ("data", "views", "forward", "backward", "memory", "terms", "evaluate", "save", OTHER)
+PARTS = {  # as they are recorded; all others have one
+    "backward": ("backward", "optimizer"),
+    "memory": ("draw", "refresh", "insert"),
+    "evaluate": ("probe",),  # and what is measured without labels
+}
 FILLS = dict(zip(PHASES, QUANTITIES, strict=True))
 PATTERNS = dict(zip(FILLS, ("", "", "/", "", "\\", "x", ".", "-", "|"), strict=True))
 
@@ -47,15 +51,15 @@ def all_charts(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> dict[s
     """The charts of each part of the page, without those for which no run has the numbers."""
     phases = decays(runs)
 
-    def evaluated(section: str) -> list[Chart | None]:
+    def evaluated(section: str, runs: Sequence[Run] = runs) -> list[Chart | None]:
         levels = {"accuracy": accuracy_levels(runs)}
         measures = MEASURES.charted("evaluation", section)
         return [evaluation_chart(measure, runs, phases, levels.get(measure.key, ())) for measure in measures]
 
     made: dict[str, list[Chart | None]] = {
         "comparison": [forest_chart(comparisons, runs)],
-        "accuracy": evaluated("accuracy"),
-        "tasks": [heat_map(TASKS, runs)],
+        "accuracy": evaluated("accuracy", without_extra_seeds(runs)),
+        "tasks": [heat_map(replace(TASKS, caption=TASKS.caption + _task_chance(runs)), runs)],
         "latent": evaluated("latent"),
         "spectrum": [spectrum_chart(runs)],
         "loss": _losses(runs),
@@ -108,6 +112,18 @@ def accuracy_levels(runs: Sequence[Run]) -> list[Level]:
     if starts and len({run.benchmark for run in runs}) == 1:
         levels.append(Level(fmean(starts), f"untrained {fmean(starts):.1f} %"))
     return levels
+
+
+def _task_chance(runs: Sequence[Run]) -> str:
+    """Chance among the classes of one task, where the runs agree on it and all tasks have as many."""
+    counts = {
+        (len(memory.classes), len(run.evaluations[-1].tasks))
+        for run in runs
+        for memory in run.memories[-1:]
+        if memory.classes and run.evaluations and run.evaluations[-1].tasks
+    }
+    classes, tasks = counts.pop() if len(counts) == 1 else (1, 1)
+    return f" Chance is {100 * tasks / classes:.3g} %." if tasks < classes and classes % tasks == 0 else ""
 
 
 def forest_chart(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> Chart | None:
@@ -198,7 +214,8 @@ TASKS = MapSpec(
     "tasks",
     "Accuracy by task",
     "Each row is a task, each column an evaluation, brighter is better: a row that darkens to the right is a task "
-    "that is being forgotten.",
+    "that is being forgotten. Each task is scored by a probe of its own, among its own classes only, so these numbers "
+    "are higher than the accuracy over all classes.",
     "task",
     "accuracy, %",
     lambda run: [(e.share, e.tasks) for e in run.evaluations if e.share is not None and e.tasks],
@@ -248,19 +265,27 @@ def heat_map(spec: MapSpec, runs: Sequence[Run]) -> Chart | None:
 
 
 def loss_map(runs: Sequence[Run]) -> Chart | None:
-    """Histograms of stored losses through time, on one scale for each series."""
+    """Histograms of stored losses through time, on one scale for all series with the same objective."""
     panels, look = [], styles(runs)
+    ends: dict[str, list[float]] = {}
+    for run in runs:
+        if run.has_loss:
+            found = (end for m in run.memories if m.loss and m.losses for end in (m.loss[0], m.loss[-1]))
+            ends.setdefault(run.objective, []).extend(found)
     for series, group in by_series(runs).items():
         held = [[m for m in run.memories if m.loss and m.losses] for run in group if run.has_loss]
         if any(held):
-            low, high = min(m.loss[0] for own in held for m in own), max(m.loss[-1] for own in held for m in own)
+            low, high = min(ends[group[0].objective]), max(ends[group[0].objective])
             step = (high - low) / LOSS_ROWS or 1.0
             columns = [[(m.share, _rebinned(m, low, step)) for m in own if m.share is not None] for own in held]
             rows = [low + (i + 0.5) * step for i in range(LOSS_ROWS)]
             if mean := _mean(columns):
                 cells = _cells(series, mean, rows, "loss", STORED)
                 panels.append(Panel(STREAM, "stored loss", [cells], legend(group[0]), style=look[series]))
-    words = "Each column is the histogram of stored losses at an evaluation."
+    words = (
+        "Each column is the histogram of stored losses at an evaluation. A band that moves down: the encoder learns "
+        "what is stored; one that stays high: the memory keeps what is hard. Panels of one objective share the scale."
+    )
     return chart("losses", "Losses in the memory", words, panels)
 
 

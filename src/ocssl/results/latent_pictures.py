@@ -25,7 +25,7 @@ from ocssl.runs.folder import SNAPSHOTS, complete_checkpoints
 from ocssl.runs.snapshots import load_network
 
 MOST_IMAGES, LARGE, MOST_LARGE = 120, 96, 40  # images that are encoded; fewer of those with a larger side
-QUERIES, NEIGHBOURS = 6, 5
+QUERIES, NEIGHBOURS, APART = 6, 5, 10  # rows, images beside the first of each, pixels between
 BALLS, VIEWS, PIXELS = 14, 10, 2**15  # images in the plane; views of each; pixels of images that are viewed at once
 SIDE, MARGIN, THUMB = 300, 24, 22  # of the picture of hyperballs
 
@@ -112,7 +112,7 @@ def _moment(learner: Learner, images: Tensor, near: Tensor, before: Tensor | Non
     share = overlap_count_from(means, angles)
     chosen = evenly(len(images), BALLS)
     balls, lines, scale = _balls(images[chosen], means[chosen], angles[chosen])
-    words = f"Overlap of {100 * share:.0f} % of the pairs of {len(images)} stored images; "
+    words = f"Of {len(images)} stored images, {VIEWS} views each: {100 * share:.0f} % of the pairs of hyperballs meet; "
     words += f"mean radius {float(angles.mean()):.3f} rad."
     queries = evenly(len(images), QUERIES)
     rows = torch.cat([queries[:, None], near], 1).flatten()
@@ -120,7 +120,7 @@ def _moment(learner: Learner, images: Tensor, near: Tensor, before: Tensor | Non
     kept = sum(len(set(a) & set(b)) for a, b in pairs)
     stayed = "" if before is None else f"{kept} of {near.numel()} neighbours are those of the moment before."
     alt = f"Rows of an image and its nearest neighbours, {label}, {when}"
-    sheet = contact_sheet(images[rows], alt, columns=1 + near.shape[1])
+    sheet = contact_sheet(images[rows], alt, columns=1 + near.shape[1], apart=APART)
     return Moment(when, balls, lines, scale, words, sheet, stayed)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from PIL import Image, features
+from PIL import Image, ImageDraw, features
 from torch import Tensor
 
 from ocssl._core import checkpoint
@@ -20,6 +20,7 @@ from ocssl.runs.folder import SNAPSHOTS, complete_checkpoints
 
 TILE, GAP, COLUMNS, MOST, MOST_EVICTED = 40, 2, 20, 200, 40
 STRIP = 24  # images
+FRAME = "#E8A100"  # seen on light and dark ground
 LARGEST_PNG = 80_022  # characters of its URL, 60,000 bytes; larger are photographs, which WebP packs ten times smaller
 DAMAGE = (CheckpointError, KeyError, TypeError, ValueError, IndexError, RuntimeError)
 
@@ -129,19 +130,26 @@ def evenly(count: int, most: int) -> Tensor:
     return torch.linspace(0, count - 1, min(count, most)).round().long()
 
 
-def contact_sheet(images: Tensor, alt: str, columns: int = COLUMNS) -> Sheet:
-    """Tiles side by side on a clear ground: small images grow by a whole factor, large ones shrink. [n, 3, H, W]"""
+def contact_sheet(images: Tensor, alt: str, columns: int = COLUMNS, apart: int = 0) -> Sheet:
+    """Tiles side by side on a clear ground: small images grow by a whole factor, large ones shrink. [n, 3, H, W]
+
+    With `apart` the first tile of each row has a frame and stands so many pixels apart.
+    """
     high, wide = images.shape[2:]
     factor = TILE // max(high, wide) or TILE / max(high, wide)
     size = max(1, round(wide * factor)), max(1, round(high * factor))
     columns = min(columns, len(images))
     rows = math.ceil(len(images) / columns)
-    sheet = Image.new("RGBA", (columns * (size[0] + GAP) - GAP, rows * (size[1] + GAP) - GAP))
+    sheet = Image.new("RGBA", (columns * (size[0] + GAP) - GAP + apart, rows * (size[1] + GAP) - GAP))
     for index, pixels in enumerate(images.permute(0, 2, 3, 1).contiguous().numpy()):
         row, column = divmod(index, columns)
         method = Image.Resampling.NEAREST if factor >= 1 else Image.Resampling.BOX
         tile = Image.fromarray(pixels).resize(size, method)
-        sheet.paste(tile, (column * (size[0] + GAP), row * (size[1] + GAP)))
+        place = column * (size[0] + GAP) + (apart if column else 0), row * (size[1] + GAP)
+        sheet.paste(tile, place)
+        if apart and not column:
+            box = (*place, place[0] + size[0] - 1, place[1] + size[1] - 1)
+            ImageDraw.Draw(sheet).rectangle(box, outline=FRAME, width=3)
     address = data_url(sheet)
     if len(address) > LARGEST_PNG and features.check("webp"):  # the eye cannot tell them apart at this size
         address = data_url(sheet, "webp", quality=80, method=4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -35,6 +36,7 @@ from ocssl.results.run_groups import by_series, find_runs, shortened
 from ocssl.results.summary import cards, decay_words, repeated, summary, unlike
 
 MANY_RUNS = 6  # from which on their table is folded
+LONGEST_WORD = 24  # characters of a name that stay on one line
 MOST_GALLERIES, MOST_LOOKED_THROUGH = 6, 4
 SECTIONS = {  # of the page, in its order: address and title
     "overview": "Overview",
@@ -117,12 +119,22 @@ def make_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.filters["pieces"] = pieces
     plots = {chart.key: [draw(panel) for panel in chart.panels] for group in charts.values() for chart in group}
+    labelled = any(run.labelled for run in runs)
+    shown = _pictures(runs, follow)
+    there = {
+        "compared": bool(comparisons),
+        "accuracy": labelled,
+        "final-memory": bool(shown["galleries"]),
+        "neighbours": bool(shown["moments"]),
+    }
     return templates.get_template("page.html").render(
+        labelled=labelled,
         title="ocssl report: " + (", ".join(names) if len(names) <= 5 else f"{len(runs)} runs of {len(names)} methods"),
         runs=runs,
-        many_runs=MANY_RUNS,
-        sections=SECTIONS,
+        folded=len(runs) > min(MANY_RUNS, len(series)),
+        sections={address: name for address, name in SECTIONS.items() if there.get(address, True)},
         look=styles(runs),
         dashes=DASH_ARRAYS,
         cards=cards(runs),
@@ -130,7 +142,7 @@ def make_page(
         follow=follow,
         alarms=[(run.label, alarm) for run in runs for alarm in run.alarms],
         notes=[f"{run.label}: {note}" for run in runs for note in run.notes] + repeated(runs, series),
-        how_to_read=_how_to_read(runs),
+        how_to_read=_how_to_read(runs, comparisons, labelled),
         unlike=unlike(runs),
         decays={name: decay_words(group) for name, group in series.items()},
         decay_rule=RULE,
@@ -147,13 +159,9 @@ def make_page(
         skipped=report_tables.skipped(runs),
         settings_that_differ=settings_tables.that_differ(runs),
         settings_in_common=settings_tables.in_common(runs),
-        gallery_of=make_gallery,
-        evicted_of=make_evicted,
         strip_of=make_strip,
-        moments_of=make_moments,
-        most_looked_through=0 if follow else MOST_LOOKED_THROUGH,
         rerun_command=rerun_command,
-        **_memories(runs),
+        **shown,
         **_style_and_script({key: [plot.numbers for plot in drawn] for key, drawn in plots.items()}),
     )
 
@@ -172,6 +180,40 @@ def _style_and_script(numbers: dict[str, Any]) -> dict[str, Markup]:
     return {name: Markup(text) for name, text in found.items()}
 
 
+def pieces(words: str) -> list[tuple[str, bool]]:
+    """A name cut where a line may break: after a dot, an underscore, a slash or a space; and whether it stays whole.
+
+    >>> pieces("memory.keep er-fifo")
+    [('memory.', True), ('keep ', True), ('er-fifo', True)]
+    """
+    return [(piece, len(piece) <= LONGEST_WORD) for piece in re.findall(r"[^._/\s]*[._/\s]|[^._/\s]+", words)]
+
+
+def _pictures(runs: Sequence[Run], follow: float) -> dict[str, Any]:
+    """Pictures of memories and of what encoders see, without runs that have none; and sentences on what is missing."""
+    found = _memories(runs)
+    galleries = [(run, *make_gallery(run), make_evicted(run)) for run in found["pictured"]]
+    looks = [(run, *make_moments(run)) for run in found["pictured"][: 0 if follow else MOST_LOOKED_THROUGH]]
+    missing = [*_missing("Final memory", galleries), *_missing("Hyperballs and neighbours", looks)]
+    if follow and found["pictured"]:
+        missing.append("Hyperballs and neighbours are drawn when runs are finished.")
+    found |= {"pictured": [run for run, gallery, *_ in galleries if gallery], "missing_pictures": missing}
+    galleries = [part for part in galleries if part[1] or part[3]]
+    return found | {"galleries": galleries, "moments": [part for part in looks if part[1]]}
+
+
+def _missing(what: str, parts: Sequence[tuple[Any, ...]]) -> list[str]:
+    """One sentence for all runs of which the same is to be said; parts begin with a run, its picture, and notes."""
+    runs: dict[str, list[str]] = {}
+    for run, picture, notes, *_ in parts:
+        if not picture:
+            runs.setdefault(" ".join(notes), []).append(run.label)
+    who = {
+        words: "all runs" if len(labels) == len(parts) > 1 else " and ".join(labels) for words, labels in runs.items()
+    }
+    return [f"{what} of {labels}: {words}" for words, labels in who.items()]
+
+
 def _memories(runs: Sequence[Run]) -> dict[str, Any]:
     """The runs whose memories are shown: of many, one seed a series."""
     storing = pictured = [run for run in runs if run.settings.get("memory.capacity") != 0]
@@ -181,9 +223,16 @@ def _memories(runs: Sequence[Run]) -> dict[str, Any]:
     return {"pictured": pictured, "left_out": len(storing) - len(pictured), "without_memory": without}
 
 
-def _how_to_read(runs: Sequence[Run]) -> list[str]:
+def _how_to_read(runs: Sequence[Run], comparisons: Sequence[Comparison], labelled: bool) -> list[str]:
     """What holds for all charts of these runs."""
     words = []
+    if not labelled:
+        words.append(
+            "There are no labels, so no probe was trained: read the latent space, the health and the neighbours of "
+            "images instead."
+        )
+    elif not comparisons:
+        words.append("There are no two methods to compare: finished runs on one stream with one probe.")
     if any(run.regime.startswith("offline") for run in runs):
         words.append("Offline runs, marked in the legends, see more than online ones: the comparison is not fair.")
     if len(by_series(runs)) > 1:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ocssl.results.read_runs import Run
 
 COLOURS = ("#EC3905", "#6891DC", "#3E894A", "#AD2A90", "#7236D0", "#5D4C00")  # on light ground and in print
-DARK = ("#FD9520", "#68AEF1", "#A1E3D3", "#CA4F93", "#9264FC", "#79672E")  # the same on dark ground
+DARK = ("#F87E48", "#75A8F1", "#8ED393", "#C852BB", "#9477FF", "#94750D")  # of the same hues, on dark ground
 LIGHT_GROUND, DARK_GROUND = "#ffffff", "#15181c"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
@@ -25,10 +25,10 @@ METHODS = (
     *("climb", "cla-r", "cla-e", "storyboard", "lump", "cassle"),
     *("osiris-r", "osiris-d", "pfr", "sycon", "pocon", "pretrain"),
 )
-# Cividis, from dark to light: for quantities, never for methods
+# for quantities, never for methods: neighbours differ much in lightness, so that parts of a bar stay apart
 QUANTITIES = (
-    *("#00224E", "#123570", "#3B496C", "#575D6D", "#707173"),
-    *("#8A8678", "#A59C74", "#C3B369", "#E1CC55"),
+    *("#E6B579", "#733117", "#9299B0", "#4A3B78", "#A98148"),
+    *("#D7D4E7", "#5D5D5D", "#B3B3B3", "#3D73A7"),
 )
 # Viridis, for heat maps
 HEAT = ("#440154", "#482878", "#3E4989", "#31688E", "#26828E", "#1F9E89", "#35B779", "#6ECE58", "#B5DE2B", "#FDE725")

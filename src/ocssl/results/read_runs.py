@@ -24,6 +24,13 @@ MOST_NUMBERS = 4096  # of a list in an event; a longer one is not ours
 LARGEST = 1e15  # of which sums and products are finite, too
 QUANTILES = 5  # least, quarter, median, three quarters, most
 ONLINE = "online"
+BAD_IMAGES = (
+    "damaged",
+    "empty",
+    "suspicious",
+    "too large",
+    "unreadable",
+)  # kinds of skipped files that are images
 
 Numbers = tuple[float, ...]
 
@@ -63,6 +70,15 @@ class MemorySummary:
     classes: Numbers  # counts
 
 
+@dataclass(frozen=True)
+class Skipped:
+    """A file that was not used, and why."""
+
+    name: str
+    reason: str
+    image: bool  # or a file of another kind, a link, a hidden one
+
+
 def _empty_trace() -> dict[str, list[float | None]]:
     charted = [measure.key for measure in MEASURES.of("step") if measure.caption and not measure.of_term]
     return {key: [] for key in ("share", "steps", *charted)}
@@ -92,7 +108,7 @@ class Run:
     phases: dict[str, float] = field(default_factory=dict)  # seconds
     trace: dict[str, list[float | None]] = field(default_factory=_empty_trace)  # of every step
     terms: dict[str, list[float | None]] = field(default_factory=dict)  # loss of each term and `term.signal`, as long
-    skipped: list[tuple[str, str]] = field(default_factory=list)  # name and reason of files that were not used
+    skipped: list[Skipped] = field(default_factory=list)
     collapsed: bool = False
     alarms: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -112,6 +128,11 @@ class Run:
             return ONLINE
         often = f"{epochs:.0f} {'epoch' if epochs == 1 else 'epochs'}"
         return f"offline: {'knows where experiences end, ' if boundaries else ''}{often}"
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it has an accuracy, or may have had one: only evaluations without tell that there are no labels."""
+        return not self.evaluations or any(e["accuracy"] is not None for e in self.evaluations)
 
     @property
     def objective(self) -> str:
@@ -208,7 +229,8 @@ def _read_events(run: Run) -> None:
                 case "memory" if memory := _memory(event, share):
                     run.memories.append(memory)
                 case "bad-image":
-                    run.skipped.append((str(event.get("name", "unknown")), str(event.get("reason", "unknown"))))
+                    name, reason = (str(event.get(key, "unknown")) for key in ("name", "reason"))
+                    run.skipped.append(Skipped(name, reason, image=True))
                 case "collapse" | "non-finite-loss" as kind:
                     run.collapsed |= kind == "collapse"
                     what = "collapsed at" if kind == "collapse" else "stopped after"
@@ -235,7 +257,8 @@ def _read_skipped(run: Run) -> None:
         run.notes.append(f"{SKIPPED} cannot be read; skipped images come from {EVENTS}.")
         return
     lines = (line.split("\t") for line in text.splitlines())
-    run.skipped = [(parts[1], parts[2]) for parts in lines if len(parts) == 3] or run.skipped
+    found = [Skipped(name, why, kind in BAD_IMAGES) for kind, name, why in (part for part in lines if len(part) == 3)]
+    run.skipped = found or run.skipped
 
 
 def _read_step(run: Run, event: Mapping[str, Any], share: float | None) -> None:

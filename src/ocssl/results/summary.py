@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ocssl._core.table import mean_cell
-from ocssl.results.compare import LEAST_PAIRS, OPEN, Difference, Standing, against, standing
+from ocssl.results.compare import LEAST_PAIRS, OPEN, Difference, Standing, against, best_first, standing
 from ocssl.results.compare import TOO_FEW as TOO_FEW_SEEDS
 from ocssl.results.latent_decay import LEAST, Decay, find_decay, median_phase
 from ocssl.results.read_runs import Evaluation, Run
@@ -23,6 +23,7 @@ TOO_FEW = f"too few evaluations to tell decay ({LEAST} are needed)"
 
 def summary(runs: Sequence[Run]) -> list[str]:
     """Sentences: how many runs, the best method, by how much, how sure, decay, and what else a reader should know."""
+    runs = best_first(runs)
     below = [run for run in runs if run.start is not None and run.final is not None and run.final < run.start]
     listed = {
         "Ending below the untrained encoder": [run.label for run in below if run.finished],
@@ -31,8 +32,25 @@ def summary(runs: Sequence[Run]) -> list[str]:
     }
     words = [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}.", *_rankings(runs), *_decay_sentence(runs)]
     words += [f"{what}: {', '.join(labels)}." for what, labels in listed.items() if labels]
-    words += [f"Skipped images: {count}." for count in [sum(len(run.skipped) for run in runs)] if count]
+    words += _skipped(runs)
     return words if listed["Collapsed"] else [*words, "Nothing collapsed."]
+
+
+def _skipped(runs: Sequence[Run]) -> list[str]:
+    """How many images were not used; files of other kinds are counted for themselves."""
+    kinds = [file.image for run in runs for file in run.skipped]
+    counts = {"image": kinds.count(True), "other file": kinds.count(False)}
+    parts = [counted(count, what) for what, count in counts.items() if count]
+    return [f"Skipped: {' and '.join(parts)}."] if parts else []
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "image"), counted(1200, "other file")
+    ('1 image', '1,200 other files')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def unlike(runs: Sequence[Run]) -> list[str]:

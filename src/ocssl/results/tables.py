@@ -9,18 +9,18 @@ from typing import Any
 from ocssl._core.measures import MEASURES
 from ocssl._core.table import MISSING, Row, Table, mean_and_deviation, mean_cell, number_cell
 from ocssl.results.chart import legend
-from ocssl.results.compare import Comparison, Difference, standing
+from ocssl.results.compare import LEAST_PAIRS, Comparison, Difference, standing
 from ocssl.results.figures import FILLS, phase_seconds
 from ocssl.results.latent_decay import median_phase
 from ocssl.results.read_runs import ONLINE, Run
 from ocssl.results.run_groups import ACCURACIES, by_series, circumstances, comparable, known
-from ocssl.results.summary import DECAYS, decay_words, health, phases
+from ocssl.results.summary import DECAYS, counted, decay_words, health, phases
 
 
 def methods(runs: Sequence[Run]) -> Table:
     """One row a series: means and standard deviations over seeds, best first; finished runs only.
 
-    Where some series lack seeds, the order is by those that all have, and a column shows what it is from.
+    Where some series lack seeds, all numbers are over those that all have, as in the sentence above the table.
     """
     groups = comparable(runs)
     rows, standings, firsts = [], [standing(group) for group in groups], [group[0] for group in groups]
@@ -28,14 +28,14 @@ def methods(runs: Sequence[Run]) -> Table:
     for now, first in zip(standings, firsts, strict=True):
         place = f"{first.benchmark}, {circumstances(first, firsts)}" if len(groups) > 1 else first.regime
         for name in now.ranked:
-            own = now.series[name]
-            accuracies = [mean_cell(known(own, key)) for key in ACCURACIES]
-            accuracies += [mean_cell(known(now.compared[name], "average")) if now.shared else MISSING] * uneven
-            cells = (name, str(len(own)), *accuracies, decay_words(own))
+            own, compared = now.series[name], now.compared[name]
+            seeds = str(len(own)) if len(compared) == len(own) else f"{len(compared)} of {len(own)}"
+            accuracies = [mean_cell(known(compared, key)) for key in ACCURACIES]
+            cells = (name, seeds, *accuracies, decay_words(own))
             rows.append(Row(cells, place, name, cells[-1].startswith(DECAYS)))
-    headers = ["method", "seeds", "final, %", "average, %", *["average on shared seeds, %"] * uneven, "latent space"]
+    headers = ["method", "seeds", "final, %", "average, %", "latent space"]
     caption = "Mean ± standard deviation over seeds, finished runs only, best average first"
-    caption += ", on the seeds that all methods have." if uneven else "."
+    caption += "; accuracies are over the seeds that all methods have." if uneven else "."
     return Table(headers, rows, (0, len(headers) - 1), caption=caption, key="methods", first=ONLINE)
 
 
@@ -79,15 +79,16 @@ def skipped(runs: Sequence[Run]) -> Table:
     """Images and files that runs did not use, by reason, with some names of each."""
     rows = []
     for run in runs:
-        reasons: dict[str, list[str]] = {}
-        for name, reason in run.skipped:
-            reasons.setdefault(reason, []).append(name)
-        for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        reasons: dict[tuple[bool, str], list[str]] = {}
+        for file in run.skipped:
+            reasons.setdefault((not file.image, file.reason), []).append(file.name)
+        for (other, reason), names in sorted(reasons.items(), key=lambda item: (item[0][0], -len(item[1]))):
             shown = ", ".join(names[:MOST_SKIPPED]) + ", …" * (len(names) > MOST_SKIPPED)
-            rows.append(Row((run.label, str(len(names)), reason, shown), "", run.series))
-    headers = ("run", "images", "why", "which")
+            what = counted(len(names), "other file" if other else "image")
+            rows.append(Row((run.label, what, reason, shown), "", run.series))
+    headers = ("run", "skipped", "why", "which")
     caption = "Files that a run did not use; its folder lists all of them in skipped.tsv."
-    return Table(headers, rows, (0, 2, 3), caption=caption, key="skipped")
+    return Table(headers, rows, (0, 1, 2, 3), caption=caption, key="skipped")
 
 
 MOST_SKIPPED = 12  # names of one reason
@@ -105,19 +106,24 @@ def comparison(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> Table:
         group = f"{c.run.benchmark}, {circumstances(of[id(c.run)], firsts)}" if len(groups) > 1 else ""
         rows.append(Row(cells, group, c.series))
     headers = ("method", "against", "pairs", "final, points", "final is", "average, points", "average is")
-    caption = (
-        "Mean of the differences between runs with the same seed, so the same stream in the same order, with a 95 % "
-        "confidence interval by Student's t; each is for itself, so of many intervals some miss by chance."
-    )
-    return Table(headers, rows, (0, 1, 4, 6), caption=caption, key="comparison")
+    caption = "Mean of the differences between runs with the same seed, so the same stream in the same order"
+    if any(d and _shown(d) for c in comparisons for d in (c.final, c.average)):
+        caption += ", with a 95 % confidence interval by Student's t; each is for itself, so of many intervals some "
+        caption += "miss by chance"
+    return Table(headers, rows, (0, 1, 4, 6), caption=f"{caption}.", key="comparison")
 
 
 def _interval(found: Difference | None) -> tuple[str, str]:
     if found is None:
         return MISSING, "no shared seed"
-    if found.half is None:
-        return f"{found.mean:+.2f}", found.lack
+    if not _shown(found):
+        return f"{found.mean:+.2f}", found.lack or found.verdict
     return f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]", found.verdict
+
+
+def _shown(found: Difference) -> bool:
+    """Whether the interval is shown: one of two pairs is so wide that it says nothing."""
+    return found.half is not None and found.pairs >= LEAST_PAIRS
 
 
 def comparison_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
@@ -133,22 +139,25 @@ def comparison_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 
 def each_run(runs: Sequence[Run]) -> Table:
-    """One row a run: what it reached, what it took, and whether it is well."""
+    """One row a run: what it reached, what it took, and whether it is well; without labels no accuracies."""
     rows = []
+    without = not any(run.labelled for run in runs)
     for run in runs:
         seed = MISSING if run.seed is None else str(run.seed)
-        accuracies = map(number_cell, (run.start, run.final, run.average))
+        accuracies = () if without else map(number_cell, (run.start, run.final, run.average))
         spent = (number_cell(run.steps, form=".0f"), number_cell(run.seconds))
         cells = (run.name, run.benchmark, seed, *accuracies, *spent, health(run))
         rows.append(Row(cells, run.regime, run.series, run.collapsed))
-    headers = ("method", "benchmark", "seed", "start, %", "final, %", "average, %", "steps", "seconds", "health")
-    caption = "Average: mean accuracy over all evaluations but the start's. Unfinished runs: numbers so far."
-    return Table(headers, rows, (0, 1, 8), caption=caption, key="runs", first=ONLINE)
+    measured = () if without else ("start, %", "final, %", "average, %")
+    headers = ("method", "benchmark", "seed", *measured, "steps", "seconds", "health")
+    caption = "What each run took." if without else "Average: mean accuracy over all evaluations but the start's."
+    caption += "" if all(run.finished for run in runs) else " Unfinished runs: numbers so far."
+    return Table(headers, rows, (0, 1, len(headers) - 1), caption=caption, key="runs", first=ONLINE)
 
 
 def evaluations(runs: Sequence[Run]) -> Table:
     """Every evaluation, for readers who cannot use a chart."""
-    measures = MEASURES.of("evaluation")
+    measures = [m for m in MEASURES.of("evaluation") if any(e[m.key] is not None for r in runs for e in r.evaluations)]
     rows = []
     for run in runs:
         for e in run.evaluations:
@@ -200,11 +209,12 @@ def _exact(value: float | None) -> str:
 def numbers_of_methods(runs: Sequence[Run]) -> Table:
     """The table of methods for programs: one number a cell."""
     rows = []
-    for own in (now.series[name] for now in map(standing, comparable(runs)) for name in now.ranked):
+    for now, name in ((group, name) for group in map(standing, comparable(runs)) for name in group.ranked):
+        own, compared = now.series[name], now.compared[name]
         decay = median_phase(phases(own))
-        accuracies = (number for key in ACCURACIES for number in mean_and_deviation(known(own, key)))
+        accuracies = (number for key in ACCURACIES for number in mean_and_deviation(known(compared, key)))
         numbers = map(_exact, (*accuracies, decay.start if decay else None))
-        rows.append(Row((own[0].series, own[0].benchmark, str(len(own)), *numbers), own[0].regime))
+        rows.append(Row((name, own[0].benchmark, str(len(compared)), *numbers), own[0].regime))
     measured = ("final_mean", "final_sd", "average_mean", "average_sd", "decay_start_percent")
     return Table(("method", "benchmark", "seeds", *measured), rows, (0, 1), key="methods")
 

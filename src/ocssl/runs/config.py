@@ -21,6 +21,8 @@ from ocssl.settings import (
     validate,
 )
 
+SHARES = 8  # of a stream without labels and boundaries, after each of which the encoder is evaluated
+
 
 class CheckpointSettings(Section):
     """How often the state is saved. More often costs time and changes nothing else."""

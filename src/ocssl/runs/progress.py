@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
@@ -20,6 +20,14 @@ OVERALL = "all runs"
 WARNING = "warning: "  # how a line with one begins
 
 
+class CountColumn(ProgressColumn):
+    """How many are done, of how many as soon as that is known, and of what."""
+
+    def render(self, task: Task) -> Text:
+        of = "" if task.total is None else f"/{task.total:.0f}"
+        return Text(f"{int(task.completed)}{of} {task.fields['unit']}".rstrip(), style="progress.download")
+
+
 class Bars:
     """A bar a run on a terminal; plain lines where there is none; nothing when quiet."""
 
@@ -29,7 +37,7 @@ class Bars:
         self._rich = RichProgress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
-            MofNCompleteColumn(),
+            CountColumn(),
             TextColumn("{task.fields[state]}", markup=False),
             TimeRemainingColumn(),
             console=console,
@@ -38,6 +46,7 @@ class Bars:
         )
         self._tasks: dict[str, TaskID] = {}
         self._accuracy: dict[str, list[str]] = {}
+        self._whole: dict[str, int] = {}  # minibatches of streams that are one experience
 
     def __enter__(self) -> Bars:
         self._rich.start()
@@ -46,15 +55,17 @@ class Bars:
     def __exit__(self, *_: object) -> None:
         self._rich.stop()
 
-    def _task(self, name: str) -> TaskID:
+    def _task(self, name: str, unit: str = "") -> TaskID:
         """The bar of this name, made when it is first asked for."""
         if name not in self._tasks:
-            self._tasks[name] = self._rich.add_task(name, state="")
+            self._tasks[name] = self._rich.add_task(name, total=None, state="", unit=unit)
         return self._tasks[name]
 
-    def start(self, name: str, total: int, done: int = 0) -> None:
+    def start(self, name: str, total: int, done: int = 0, experiences: int = 0) -> None:
         """Show a run of `total` minibatches, of which some were done in an earlier session."""
-        self._rich.update(self._task(name), total=total, completed=done)
+        if experiences == 1:
+            self._whole[name] = total
+        self._rich.update(self._task(name, "minibatches"), total=total, completed=done)
 
     def end(self, name: str) -> None:
         """Take a run's bar away."""
@@ -63,7 +74,7 @@ class Bars:
 
     def overall(self, done: float, total: int) -> None:
         """Show how many of all runs are done; those in progress count in part."""
-        self._rich.update(self._task(OVERALL), total=total, completed=done)
+        self._rich.update(self._task(OVERALL, "runs"), total=total, completed=done)
 
     def step(self, name: str, event: Mapping[str, Any]) -> None:
         """Show the event of a training step."""
@@ -71,13 +82,15 @@ class Bars:
         if bar is None:
             return
         done = event["position"]
-        rate = [f"{bar.speed:.1f} minibatches/s"] if bar.speed else []
+        rate = [f"{bar.speed:.1f}/s"] if bar.speed else []
         state = "  ".join([*rate, *measured("step", event), *self._accuracy.get(name, [])])
         self._rich.update(bar.id, completed=done, state=state)
 
     def evaluated(self, name: str, event: Mapping[str, Any]) -> None:
         """Show the event of an evaluation."""
-        moment = f"after experience {event['experience']}" if event["experience"] else "before training"
+        total = self._whole.get(name)
+        where = f"{100 * event['position'] / total:.0f} %" if total else f"experience {event['experience']}"
+        moment = f"after {where}" if event["experience"] else "before training"
         accuracy = event["accuracy"]
         self._accuracy[name] = [] if accuracy is None else [f"accuracy {accuracy:.1f} %"]
         self.say(f"{name:<14} {moment:<20} {'  '.join(measured('evaluation', event))}".rstrip())
@@ -114,9 +127,9 @@ class Progress:
         self._bars = bars
         self._name = ""
 
-    def start(self, name: str, total: int, done: int) -> None:
+    def start(self, name: str, total: int, done: int, experiences: int = 0) -> None:
         self._name = name
-        self._bars.start(name, total, done)
+        self._bars.start(name, total, done, experiences)
 
     def step(self, done: int, info: Info) -> None:
         self._bars.step(self._name, {"position": done, **vars(info)})

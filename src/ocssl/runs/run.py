@@ -22,7 +22,7 @@ from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, Setting
 from ocssl.evaluate.evaluation import evaluate
 from ocssl.learner import Learner
 from ocssl.objectives.sample_statistics import Info, collapsed
-from ocssl.runs.config import RunSettings, read_settings
+from ocssl.runs.config import SHARES, RunSettings, read_settings
 from ocssl.runs.events import Events, NoEvents, nan_to_none, read_events
 from ocssl.runs.folder import (
     CHECKPOINTS,
@@ -121,9 +121,24 @@ def new_learner(settings: RunSettings, device: str, ranks: Ranks) -> Learner:
     return learner
 
 
-def moments(stream: ExperienceStream, every: int) -> list[int]:
-    """How many minibatches have passed when the encoder is evaluated: at a spacing, or at the ends of experiences."""
-    return sorted({*range(every, len(stream), every), len(stream)}) if every else stream.ends()
+def moments(stream: ExperienceStream, every: int, labelled: bool = True) -> list[int]:
+    """How many minibatches have passed when the encoder is evaluated: at a spacing, or at the ends of experiences.
+
+    A stream without labels is one experience as a rule: it is evaluated after equal shares, so that curves have points.
+    """
+    ends = stream.ends()
+    if every:
+        return sorted({*range(every, len(stream), every), len(stream)})
+    return ends if labelled or len(ends) > 1 else equal_shares(len(stream))
+
+
+def equal_shares(total: int) -> list[int]:
+    """Where the equal shares of so many minibatches end.
+
+    >>> equal_shares(80), equal_shares(3)
+    ([10, 20, 30, 40, 50, 60, 70, 80], [1, 2, 3])
+    """
+    return sorted({math.ceil(total * share / SHARES) for share in range(1, SHARES + 1)})
 
 
 @dataclass
@@ -167,8 +182,9 @@ class _Session:
         self.position.evaluations = self.position.evaluations or evaluations  # older checkpoints hold them
 
     def _train(self) -> dict[str, Any] | None:
-        position, evaluations = self.position, moments(self.stream, self.settings.evaluate.every)
-        self.progress.start(self.settings.method, len(self.stream), position.minibatches)
+        position = self.position
+        evaluations = moments(self.stream, self.settings.evaluate.every, self.benchmark.labelled)
+        self.progress.start(self.settings.method, len(self.stream), position.minibatches, len(self.ends))
         if position.minibatches == 0:
             facts = {"minibatches": len(self.stream), "experiences": len(self.ends), "images": position.data}
             self.events.write("start", version=__version__, **facts)
@@ -272,8 +288,9 @@ class _Session:
         self.events.write("evaluation", **facts, seconds=self._seconds())
         if result.spectrum:
             self.events.write("spectrum", position=position.minibatches, values=result.spectrum)
-        images = len(self.stream) * self.settings.schedule.stream_batch
-        stored = memory_summary(self.learner.memory, self.benchmark, images)
+        rows = self.settings.stream.epochs * sum(len(experience.rows) for experience in self.benchmark.experiences)
+        planned = min(len(self.stream) * self.settings.schedule.stream_batch, rows)  # the last minibatch may be smaller
+        stored = memory_summary(self.learner.memory, self.benchmark, planned, self.benchmark.known_faults)
         self.events.write("memory", position=position.minibatches, seen=self.learner.seen, **stored)
         self.progress.evaluated(facts)
         if self.settings.checkpoint.snapshots:

@@ -29,7 +29,8 @@ from ocssl.settings import LearnerSettings, validate
 
 NETWORK, COLUMN, TILE = "network.", "memory.column.", "tile."
 MOST_TILES, TILE_SIDE = 120, 32
-BINS = 20  # of each histogram
+BINS = 20  # of each histogram, at most
+LEAST_BIN = 3  # images of a part of the stream; of fewer, parts would differ by chance
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 MOST_CLASSES = 1000  # classes above which they are not counted one by one
 
@@ -150,8 +151,11 @@ def load_network(
     return learner, tensors
 
 
-def memory_summary(memory: Memory, benchmark: Benchmark, images: int) -> dict[str, Any]:
-    """Histograms of a memory on a stream of `images` images; labels only serve to count classes."""
+def memory_summary(memory: Memory, benchmark: Benchmark, images: int, unusable: int = 0) -> dict[str, Any]:
+    """Histograms of a memory on a stream of `images` images, of which some are known not to be usable.
+
+    Labels only serve to count classes.
+    """
     if not len(memory):
         return {"stored": 0}
     born, loss = memory.store["born"].cpu().double(), memory.store["loss"].cpu().double()
@@ -159,7 +163,8 @@ def memory_summary(memory: Memory, benchmark: Benchmark, images: int) -> dict[st
     found: dict[str, Any] = {
         "stored": len(memory),
         "age": _quantiles(memory.seen - born),
-        "born": _counts(born, 0.0, float(max(images, memory.seen))),  # of equal parts of the stream
+        # of equal parts of the stream, each of a few images at least; as many at every evaluation
+        "born": _counts(born, 0.0, float(max(images - unusable, memory.seen)), max(1, min(BINS, images // LEAST_BIN))),
     }
     if len(loss):
         low, high = loss.min().item(), loss.max().item()
@@ -174,10 +179,10 @@ def _quantiles(values: Tensor) -> list[float]:
     return [float(torch.quantile(values, q)) for q in QUANTILES]
 
 
-def _counts(values: Tensor, low: float, high: float) -> list[int]:
+def _counts(values: Tensor, low: float, high: float, bins: int = BINS) -> list[int]:
     """How many values lie in each of the equal parts of a range, its end included."""
-    place = (values - low) / ((high - low) or 1.0) * BINS
-    return torch.bincount(place.long().clamp(0, BINS - 1), minlength=BINS).tolist()
+    place = (values - low) / ((high - low) or 1.0) * bins
+    return torch.bincount(place.long().clamp(0, bins - 1), minlength=bins).tolist()
 
 
 def _labels(ids: Tensor, benchmark: Benchmark) -> Tensor:
