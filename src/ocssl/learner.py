@@ -24,7 +24,7 @@ from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
 from ocssl._training import assembly
 from ocssl._training.assembly import usable_device
 from ocssl._training.batch import Join, as_ids, as_images
-from ocssl._training.checkpoint_checks import check_facts, check_state, check_values
+from ocssl._training.checkpoint_checks import check_facts, check_layouts, check_state, check_values
 from ocssl._training.finetune import keep_frozen, rest_encoder
 from ocssl._training.learner_context import LearnerContext
 from ocssl._training.non_finite import Guard
@@ -352,6 +352,7 @@ class Learner:
 
     def _load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         tensors = self.ranks.saved(tensors, GENERATORS)
+        check_layouts(tensors, self.tensors())
 
         def under(prefix: str) -> dict[str, Tensor]:
             return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
