@@ -290,6 +290,7 @@ class Learner:
         tensors, facts = checkpoint.read(checkpoint.newest(folder), partial(check_state, encoder=encoder))
         return cls.restore(tensors, facts, encoder=encoder, device=device, ranks=ranks)
 
+    @exclusive
     def facts(self) -> dict[str, Any]:
         """The part of the state that is not tensors."""
         return {
@@ -304,6 +305,7 @@ class Learner:
             "lr": self.lr,
         }
 
+    @exclusive
     def tensors(self) -> dict[str, Tensor]:
         """The part of the state that is tensors: network, optimizer, memory and random generators."""
         found = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}

@@ -67,7 +67,8 @@ def check_weights(layouts: Layouts, facts: Mapping[str, Any]) -> None:
     """As `check_state`, for weights that another learner starts from: a custom encoder need not be there."""
     check_facts(facts)
     if not facts["own_encoder"]:
-        return check_state(layouts, facts)
+        check_state(layouts, facts)
+        return
     try:
         settings = validate(LearnerSettings, facts["settings"])
     except SettingError as error:

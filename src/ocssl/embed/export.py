@@ -30,6 +30,7 @@ Format = Literal["safetensors", "onnx", "timm", "hf"]
 CLOSE = 1e-4  # of the largest feature: how far ONNX Runtime may be from PyTorch on random images
 
 
+@own_torch_state()
 def export(encoder: ImageEncoder, kind: Format, output: Path, licence: str = "") -> list[Path]:
     """Write the encoder and its card, all or nothing; the files. A folder, or for ONNX a file that ends in .onnx."""
     encoder = encoder.cpu()
