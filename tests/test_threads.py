@@ -333,8 +333,10 @@ def test_ids_that_do_not_fit_and_masked_arrays_are_refused() -> None:
     assert learner.seen == 2
 
 
-@pytest.mark.parametrize("extra", [{"a": object()}, {"a": b"x"}, {"a": {1, 2}}])
-def test_an_extra_that_is_not_json_is_refused_and_nothing_is_written(extra: dict[str, Any], tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    "extra", [{"a": object()}, {"a": b"x"}, {"a": {1, 2}}, {"a": float("nan")}, [1], "x", 3, {1: 2, "b": 1}]
+)
+def test_an_extra_that_is_not_json_is_refused_and_nothing_is_written(extra: Any, tmp_path: Any) -> None:
     with pytest.raises(ocssl.errors.CheckpointError, match="extra must be JSON"):
         make().save(tmp_path / "saved", extra)
     assert not (tmp_path / "saved").exists()
@@ -346,3 +348,36 @@ def test_a_manifest_that_could_not_be_loaded_is_not_written(tmp_path: Any) -> No
     with pytest.raises(ocssl.errors.CheckpointError, match="keep less in extra"):
         learner.save(tmp_path / "saved", {"long": "x" * 2**24})
     ocssl.Learner.load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("folder", ["/proc/x/y", "/dev/null/x", "a\0b"])
+def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(folder: str) -> None:
+    with pytest.raises(ocssl.errors.CheckpointError, match=r"cannot save to .*\.$") as caught:
+        make().save(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_copy_made_while_another_thread_trains_is_of_one_moment() -> None:
+    learner, found, done = make(), [], threading.Event()
+
+    def train() -> None:
+        for seed in range(6):
+            learner.partial_fit(images(seed=seed))
+        done.set()
+
+    def copies() -> None:
+        while not done.is_set():
+            made = copy.deepcopy(learner)
+            found.append((made.steps, made.seen))
+
+    assert run_threads(train, copies) == []
+    assert all(steps * 4 == seen for steps, seen in found)
+
+
+def test_threads_that_export_to_one_place_take_turns(place: Path, tmp_path: Path) -> None:
+    def work() -> None:
+        export(ocssl.load_encoder(place / "saved"), "safetensors", tmp_path / "same")
+
+    assert run_threads(work, work, work) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["same"]
+    ocssl.load_encoder(tmp_path / "same")

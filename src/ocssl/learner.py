@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -260,6 +262,10 @@ class Learner:
         All ranks take part, and the first one writes.
         """
         self.require_finite()
+        if not isinstance(extra, Mapping | None) or not _is_json(extra):
+            raise CheckpointError(
+                f"cannot save to {folder}: extra must be JSON, a dict of finite numbers, text and lists."
+            )
         with self.gathered_memory():
             tensors = self.tensors()
             others = self.ranks.others({name: tensors[name] for name in GENERATORS})
@@ -289,6 +295,12 @@ class Learner:
         """The learner that `save` wrote, or the last checkpoint of a run. A custom encoder must be passed again."""
         tensors, facts = checkpoint.read(checkpoint.newest(folder), partial(check_state, encoder=encoder))
         return cls.restore(tensors, facts, encoder=encoder, device=device, ranks=ranks)
+
+    @exclusive
+    def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
+        made = memo[id(self)] = self.__class__.__new__(self.__class__)
+        vars(made).update(copy.deepcopy(vars(self), memo))
+        return made
 
     @exclusive
     def facts(self) -> dict[str, Any]:
@@ -364,3 +376,11 @@ class Learner:
         self.memory.load_state(under("memory."))
         self._view_generator.set_state(tensors["generator.views"])
         self.join.generator.set_state(tensors["generator.join"])
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True

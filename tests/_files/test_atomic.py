@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,14 @@ def test_a_file_is_replaced(tmp_path: Path) -> None:
     for content in (b"old", b"new"):
         replace_file(tmp_path / "a", content)
         assert (tmp_path / "a").read_bytes() == content
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_threads_that_replace_the_same_file_do_not_meet(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for _ in threads.map(lambda n: replace_file(tmp_path / "a", bytes([n]) * 1000), range(100)):
+            pass
+    assert len(set((tmp_path / "a").read_bytes())) == 1
     assert os.listdir(tmp_path) == ["a"]
 
 

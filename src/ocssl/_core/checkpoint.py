@@ -24,7 +24,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as pack_tensors
 from torch import Tensor
 
-from ocssl._core.host_memory import out_of_memory
+from ocssl._core.host_memory import check_memory, out_of_memory
 from ocssl._files.atomic import replace_file
 from ocssl._files.untrusted import open_file, read_json, reason
 from ocssl.errors import CheckpointError, OutOfMemory
@@ -82,12 +82,16 @@ def write(folder: str | Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
             f"cannot save to {folder}: its manifest would have {len(manifest)} bytes, and at most {LARGEST_MANIFEST} "
             "can be loaded; keep less in extra."
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / name, packed)
-    replace_file(folder / MANIFEST, manifest)
-    for stale in folder.glob("state-*.safetensors"):
-        if stale.name != name:
-            stale.unlink(missing_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / name, packed)
+        replace_file(folder / MANIFEST, manifest)
+        for stale in folder.glob("state-*.safetensors"):
+            if stale.name != name:
+                stale.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # a ValueError: a NUL in the name
+        check_memory(error)
+        raise CheckpointError(f"cannot save to {folder}: {reason(error)}.") from None
 
 
 def read(folder: str | Path, check: Check | None = None) -> State:

@@ -6,11 +6,14 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
+from itertools import count
 from pathlib import Path
 from typing import IO
 
 from ocssl._files.lock import locked
 from ocssl.errors import RunFolderError
+
+_calls = count()
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -103,7 +106,7 @@ def is_removed(path: Path) -> bool:
 @contextmanager
 def _beside(path: Path, content: bytes, own: bool) -> Iterator[Path]:
     """A file with this content beside a place, to be put there in the block. `own`: locked against removal."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}-{next(_calls)}.part")  # threads may write the same file
     try:
         with locked(part, "wb") if own else open(part, "wb") as file:
             file.write(content)

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,6 +28,7 @@ from ocssl.encoders.weights import packed
 from ocssl.errors import CheckpointError, OcsslError, RunFolderError, SettingError, install
 
 Format = Literal["safetensors", "onnx", "timm", "hf"]
+_writing = threading.Lock()  # an export removes what killed ones have left, and would take a thread's for such
 CLOSE = 1e-4  # of the largest feature: how far ONNX Runtime may be from PyTorch on random images
 
 
@@ -51,7 +53,8 @@ def export(encoder: ImageEncoder, kind: Format, output: Path, licence: str = "")
         return [output, output.with_suffix(".md")]
     facts = {**encoder.facts(), "export": kind}
     content = {**content, ENCODER: json.dumps(facts, indent=1, default=str).encode(), "README.md": card}
-    _write_folder(output, content)
+    with _writing:
+        _write_folder(output, content)
     return [output / name for name in content]
 
 
