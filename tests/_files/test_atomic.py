@@ -39,6 +39,15 @@ def test_threads_that_replace_the_same_file_do_not_meet(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    """As root, `-o /dev/full` made a file of the device."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RunFolderError, match="not a regular file"):
+        write_out(tmp_path / "pipe", b"x")
+    assert (tmp_path / "pipe").is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
 def test_a_new_file_leaves_an_older_one_alone(tmp_path: Path) -> None:
     assert new_file(tmp_path / "a", b"old")
     assert not new_file(tmp_path / "a", b"new")

@@ -1,5 +1,6 @@
 """Files written all or nothing: beside their place, flushed to disk, then moved there."""
 
+import errno
 import os
 import shutil
 import stat
@@ -18,9 +19,18 @@ _calls = count()
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file, over an older one if there is one."""
+    require_file(path)
     with _beside(path, content, own=True) as part:
         os.replace(part, path)
     remove_parts(path.parent, path.name)
+
+
+def require_file(path: Path) -> None:
+    """An OSError where something is that is no file: a device would be replaced, for all programs."""
+    with suppress(FileNotFoundError):
+        kind = path.lstat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind) or stat.S_ISDIR(kind)):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def new_file(path: Path, content: bytes) -> bool:
@@ -69,6 +79,7 @@ def written_once(path: Path, waiting: Callable[[], None]) -> Iterator[IO[bytes] 
 
 def move(file: IO[bytes], path: Path) -> None:
     """Flush an open file to disk and move it to its place."""
+    require_file(path)
     file.flush()
     os.fsync(file.fileno())
     os.replace(file.name, path)
