@@ -151,6 +151,7 @@ WRONG: dict[str, tuple[Callable[[State], State], str]] = {
     "negative draws": (with_tensor("memory.column.draws", full(-1)), "draws is out of range"),
     "seen by the memory": (with_tensor("memory.seen", full(2**63 - 1)), "memory.seen is out of range"),
     "negative memory": (with_tensor("memory.seen", full(-1)), "memory.seen is out of range"),
+    "complex count": (with_tensor("memory.seen", cast(torch.complex64)), "memory.seen is out of range"),
     "many memories": (with_tensor("memory.seen", lambda t: torch.zeros(5, dtype=t.dtype)), "memory.seen is int64"),
     "seen": (with_fact("seen", 2**63 - 1), "out of range"),
     "steps": (with_fact("steps", 2**63 - 1), "out of range"),

@@ -105,7 +105,8 @@ def check_values(tensors: Mapping[str, Tensor]) -> None:
             raise CheckpointError(f"{name} is not finite.")
         if name.endswith(".running_var") and real and bool((tensor < 0).any()):
             raise CheckpointError(f"{name} is a variance, and negative.")
-        if name in COUNTS and not bool(((tensor >= 0) & (tensor < LARGEST_COUNT)).all()):
+        whole = tensor.dtype == torch.int64
+        if name in COUNTS and not (whole and bool(((tensor >= 0) & (tensor < LARGEST_COUNT)).all())):
             raise CheckpointError(f"{name} is out of range.")
 
 
