@@ -16,7 +16,7 @@ from ocssl.results.paper import Planned, read_plan, read_scale, runs_of
 from ocssl.results.paper.field import tables
 from ocssl.results.paper.run_store import Group, RunStore
 
-INTRODUCTION = """# The field at equal compute
+INTRODUCTION = """# Fourteen methods at equal compute
 
 All recipes that train online, on three benchmarks of real images, three streams and two objectives, at the mini scale.
 This page is written by a command from the runs kept in `docs/results/field`:
@@ -46,6 +46,14 @@ Holm's correction for the number of comparisons in the table.
 """
 
 
+def one_line_each(text: str) -> str:
+    """Paragraphs as one line each; code keeps its lines."""
+    parts = text.split("\n\n")
+    return (
+        "\n\n".join(part if part.startswith("```") else part.rstrip("\n").replace("\n", " ") for part in parts) + "\n"
+    )
+
+
 def gathered(folder: Path, benchmark: str) -> tuple[list[Planned], list[Group]]:
     """The runs that are planned on a benchmark, and those of them that are finished in a folder."""
     runs = runs_of(read_plan("field"), read_scale("mini", benchmark))
@@ -61,7 +69,9 @@ def page(folder: Path) -> str:
     wanted = len({run.address for run in planned})
     state = f"**{done} of {wanted} planned runs are finished.** "
     state += "The last table says which." if done else "There are no results yet: only the plan and its cost are below."
-    return "\n".join([INTRODUCTION, state + "\n", *(t.markdown() for t in tables(plan, planned, groups, "FIFO"))])
+    return "\n".join(
+        [one_line_each(INTRODUCTION), state + "\n", *(t.markdown() for t in tables(plan, planned, groups, "FIFO"))]
+    )
 
 
 def main() -> None:

@@ -32,8 +32,14 @@ from torchvision_standin import import_timm
 
 BENCHMARKS = {"mini-imagenet": ("mini-imagenet-64", 0.02), "pacs": ("pacs-96", 0.05)}  # folder, share of its images
 METHODS = ["solar", "solar-c"]
-NAIVE: dict[str, Any] = {"encoder.freeze": 0, "optimizer.encoder_lr": 1.0, "encoder.batch_norm": "train"}
+NAIVE: dict[str, Any] = {
+    "encoder.freeze": 0,
+    "encoder.batch_norm": "train",
+    "optimizer.encoder_lr": 1.0,
+    "optimizer.encoder_start": 0,
+}
 NORM: dict[str, Any] = {**NAIVE, "encoder.batch_norm": "frozen"}
+HEADS: dict[str, Any] = {**NORM, "optimizer.encoder_start": 20}
 VARIANTS: dict[str, dict[str, Any]] = {
     "all trained": NAIVE,  # as random weights are
     "first 5 stages frozen": {**NAIVE, "encoder.freeze": 5},
@@ -43,9 +49,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "batch norm frozen, rate 0.1": {**NORM, "optimizer.encoder_lr": 0.1},
     "batch norm frozen, rate 0.01": {**NORM, "optimizer.encoder_lr": 0.01},
     "batch norm frozen, rate 0.003": {**NORM, "optimizer.encoder_lr": 0.003},
-    "default": {},  # batch norm frozen, rate 0.001
+    "batch norm frozen, rate 0.001": {**NORM, "optimizer.encoder_lr": 0.001},
+    "batch norm frozen, rate 0.03": {**NORM, "optimizer.encoder_lr": 0.03},
+    "heads first, rate 0.001": {**HEADS, "optimizer.encoder_lr": 0.001},
+    "heads first, rate 0.003": {**HEADS, "optimizer.encoder_lr": 0.003},
+    "heads first, rate 0.01": {**HEADS, "optimizer.encoder_lr": 0.01},
+    "heads first, rate 0.03": {**HEADS, "optimizer.encoder_lr": 0.03},
+    "heads first, rate 0.1": {**HEADS, "optimizer.encoder_lr": 0.1},
 }
-STUDY = ["all trained", "first 5 stages frozen", "default"]
+STUDY = ["all trained", "first 5 stages frozen", "batch norm frozen, rate 0.001"]  # the last is the default
 SMALL = {
     "encoder.name": "timm:tf_efficientnet_lite0",
     "stream.image_size": 64,
@@ -66,6 +78,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--longer", type=int, default=1, help="how many times as many images to learn from")
     parser.add_argument("--method", action="append", choices=METHODS, help="only these")
     parser.add_argument("--variant", action="append", choices=list(VARIANTS), help="only these")
     chosen = parser.parse_args()
@@ -85,7 +98,8 @@ def main() -> None:
 def cell(name: str, method: str, variant: str, seed: int, chosen: argparse.Namespace) -> dict[str, Any]:
     """One run: accuracies of the probes before and after it."""
     folder, share = BENCHMARKS[name]
-    given = {**SMALL, **VARIANTS[variant], "encoder.weights": str(chosen.weights), "stream.fraction": share}
+    given = {**SMALL, **VARIANTS[variant], "encoder.weights": str(chosen.weights)}
+    given["stream.fraction"] = share * chosen.longer
     given["data.path"] = str((chosen.data / folder).absolute())
     settings = resolve_run(method, name, seed, given)
     whole = resolve_run(method, name, seed, {**given, "stream.fraction": 1.0})
@@ -139,7 +153,7 @@ def accuracies(learner: Learner, benchmark: Benchmark, known: Path | None = None
 
 def table(folder: Path) -> str:
     """The cells of a folder as a table: accuracies after training, one entry a seed, and before it."""
-    cells = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    cells = [json.loads(path.read_text()) for path in sorted(folder.glob("[!.]*.json"))]
     columns = [(name, probe) for name in BENCHMARKS for probe in PROBES]
     before = {(cell["benchmark"], probe): cell["before"][probe] for cell in cells for probe in PROBES}
     lines = ["| method | encoder | " + " | ".join(f"{name}, {probe}" for name, probe in columns) + " |"]

@@ -84,6 +84,14 @@ def test_every_method_cites_its_paper_and_has_a_row() -> None:
         assert name == "finetune" or recipes._read("methods", name)["paper"]
 
 
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")], ids=lambda path: path.name)
+def test_a_paragraph_is_one_line(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    pairs = zip(text.splitlines(), text.splitlines()[1:], strict=False)
+    assert [line for above, line in pairs if above[:1].isalpha() and line[:1].isalpha()] == []
+    assert [line for above, line in pairs if above.startswith("- ") and re.match(r"  \w", line)] == []
+
+
 def test_files_that_the_contributing_page_names_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     named = re.findall(r"`((?:src|tests|docs)/[\w/.]+)`", text)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ocssl.bench.harness import PARTS
 from ocssl.cli import main
 
 HERE = Path(__file__).parent
@@ -23,7 +24,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", sorted(FEATURES.keys() - {"commands", "report"}))
+@pytest.mark.parametrize("kind", sorted(FEATURES.keys() - {"commands", "report", "bench_parts"}))
 def test_every_part_is_still_listed(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     listed = {line.split()[0] for line in printed(capsys, "list", kind).splitlines() if line.strip()}
     assert not set(FEATURES[kind]) - listed
@@ -36,6 +37,10 @@ def test_every_command_still_has_its_options(
     monkeypatch.setenv("COLUMNS", "400")
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", printed(capsys, command, "--help")))
     assert not set(FEATURES["commands"][command]) - options
+
+
+def test_every_part_of_bench_is_still_there() -> None:
+    assert not set(FEATURES["bench_parts"]) - set(PARTS)
 
 
 def test_the_report_still_has_every_chart_and_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ def test_info_counts_steps_and_images(method: str) -> None:
     assert (info.seen, info.steps) == (15, 6)
     assert np.isfinite(info.loss)
     few = learner.settings.memory.capacity == 0 or learner.settings.schedule.mix > 0
-    assert np.isfinite([info.spread, info.rank]).all() == (not few)  # five samples say too little
+    assert np.isfinite([info.spread, info.participation_ratio]).all() == (not few)  # five samples say too little
 
 
 def test_channels_last_and_numpy_are_the_same_images(method: str) -> None:

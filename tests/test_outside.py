@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import ocssl
 from conftest import SMALL_STREAM, random_images, small_learner, small_settings
@@ -18,7 +19,9 @@ from ocssl._core.measures import MEASURES, Measure, Measures
 from ocssl._core.registry import load_parts
 from ocssl._training.optimizer import OPTIMIZERS
 from ocssl.cli.list_names import names
+from ocssl.cli.run import data_path
 from ocssl.cost.work import minibatch_load
+from ocssl.data.sources.source import BENCHMARKS, is_drawn, own_source
 from ocssl.encoders import ENCODERS
 from ocssl.errors import SettingError
 from ocssl.runs.events import read_events
@@ -27,6 +30,7 @@ from ocssl.terms import TERMS
 ENCODER = '''
 from torch import nn
 
+from ocssl.data.sources.source import BENCHMARKS, is_drawn, own_source
 from ocssl.encoders import ENCODERS
 
 
@@ -89,10 +93,28 @@ MEASURES.add(Measure("brightness.mean", "brightness", "step", caption="Mean of a
 '''
 
 
+SOURCE = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ocssl.data.sources.image_folder import ImageFolder
+from ocssl.data.sources.source import BENCHMARKS
+
+
+@BENCHMARKS.add("album")
+@dataclass(kw_only=True)
+class Album(ImageFolder):
+    """album:PATH: a folder of images."""
+
+    after_colon: ClassVar[str] = "path"
+    suffixes: ClassVar[tuple[str, ...]] = (".album",)
+'''
+
+
 @pytest.fixture(autouse=True)
 def only_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test registers is forgotten after it."""
-    for registry in (ENCODERS, OPTIMIZERS, TERMS):
+    for registry in (BENCHMARKS, ENCODERS, OPTIMIZERS, TERMS):
         monkeypatch.setattr(registry, "_parts", dict(registry._parts))
         monkeypatch.setattr(registry, "_names", set(registry._names))
     measures = dict(MEASURES)
@@ -152,6 +174,22 @@ def test_a_learner_trains_with_an_optimizer_that_is_one_formula(tmp_path: Path) 
         one.partial_fit(random_images(5, seed=1))
     assert all(torch.equal(tensor, whole.tensors()[name]) for name, tensor in learner.tensors().items())
     assert "sign" in names("optimizers")[""]
+
+
+def test_a_source_says_itself_what_its_names_hold(tmp_path: Path) -> None:
+    assert own_source("photos/a.album") == "folder:photos/a.album"
+    load_parts(written(tmp_path, SOURCE))
+    assert own_source("photos/a.album") == "album:photos/a.album"
+    assert data_path("album:photos", None) == str(Path("photos").absolute())
+    with pytest.raises(SettingError, match="album needs the path of your images: album:PATH"):
+        data_path("album", None)
+    (tmp_path / "photos").mkdir()
+    for number, image in enumerate(random_images(3)):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / "photos" / f"{number}.png")
+    (batch,) = ocssl.images(f"album:{tmp_path / 'photos'}", size=16)
+    assert len(batch.images) == 3
+    assert is_drawn("synthetic")
+    assert not is_drawn("album:photos")
 
 
 def test_its_steps_are_refused_by_the_guard_without_a_word_about_it(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_the_reference_has_every_command_setting_name_and_docstring(site: Path) 
     for key in ("memory.capacity", "terms.overlap.k", "memory.rules.per.alpha", "stream.fraction", "checkpoint.every"):
         assert f"<code>{key}</code>" in settings
     api = (site / "api.html").read_text()
-    for name in ("learner.Learner.partial_fit", "evaluate.latent.deviation", "checks.rules.check_keep"):
+    for name in ("learner.Learner.partial_fit", "evaluate.latent_metrics.deviation", "checks.rules.check_keep"):
         assert f'id="ocssl.{name}"' in api
     assert "<blockquote>" not in api  # as an example would be that is not shown as code
     assert api.count('class="gp"') > 10  # prompts of examples

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import notebooks
 import reference
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -26,25 +28,14 @@ NAMED = re.compile(r"^:::", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Entries of the navigation whose page is not written yet are left out; pages without an entry get one."""
+    """Pages without an entry in the navigation get one; an entry without a page, or a second one, is an error."""
     docs = Path(config.docs_dir)
     there = {path.name for path in docs.glob("*.md")} | {*COPIED, *reference.PAGES}
-    named: set[str] = set()
-
-    def known(entries: list[Any]) -> list[Any]:
-        kept = []
-        for entry in entries:
-            ((title, target),) = entry.items()
-            if isinstance(target, list):
-                kept.append({title: known(target)})
-            elif target in there:
-                named.add(target)
-                kept.append(entry)
-        return kept
-
     assert config.nav is not None
-    config.nav = known(config.nav)
-    more = [{_title(docs / name): name} for name in sorted(there - named)]
+    named = list(_pages(config.nav))
+    if wrong := {name for name in named if name not in there or named.count(name) > 1}:
+        raise PluginError(f"the navigation of mkdocs.yml names pages that are missing, or twice: {sorted(wrong)}")
+    more = [{_title(docs / name): name} for name in sorted(there - {*named})]
     next(entry for entry in config.nav if "How to" in entry)["How to"].extend(more)
     return config
 
@@ -89,6 +80,13 @@ def formula(latex: str) -> str:
 def drawn(path: Path, words: str) -> str:
     svg = " ".join(path.read_text().split("\n")).replace("<svg ", f'<svg role="img" aria-label="{words}" ', 1)
     return f'<figure class="drawn">{svg}</figure>'
+
+
+def _pages(entries: list[Any]) -> Iterator[str]:
+    """The pages that a part of the navigation names."""
+    for entry in entries:
+        for target in entry.values():
+            yield from _pages(target) if isinstance(target, list) else [target]
 
 
 def _title(path: Path) -> str:

@@ -96,7 +96,7 @@ def trained(case: str, ranks: Ranks, broken: str = "") -> dict[str, Tensor]:
     with spoiled(broken):
         made = learner(case, ranks)
         told = [made.partial_fit(images) for images in minibatches(STEPS[case])]
-    keys = ("loss", "ssl", "steps", "seen", "spread", "rank")
+    keys = ("loss", "ssl", "steps", "seen", "spread", "participation_ratio")
     info = [[float(getattr(i, key)) for key in keys] + list(i.terms.values()) for i in told]
     return {**state(made), "info": torch.tensor(info, dtype=torch.float64)}
 

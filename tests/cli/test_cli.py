@@ -181,7 +181,7 @@ def test_list_shows_every_name_with_a_line(capsys: pytest.CaptureFixture[str]) -
         "benchmarks": ["synthetic", "cifar100", "imagenet100", "clear100", "inat", "folder", "parquet", "hf"],
         "encoders": ["resnet10", "resnet18"],
         "optimizers": ["adamw", "lars-sgd", "sgd"],
-        "measures": ["loss", "rank", "overlap.active", "accuracy", "online_overlap"],
+        "measures": ["loss", "participation_ratio", "overlap.active", "accuracy", "online_overlap"],
         "experiments": ["table1", "table7", "figure2", "figure20"],
     }.items():
         code, out, _ = call(["list", kind], capsys)

@@ -163,6 +163,59 @@ def test_an_encoder_of_transformers_goes_back_to_it(tmp_path: Path, capsys: Caps
     same(ocssl.load_encoder(back)(odd_images()), made.transform(odd_images()))
 
 
+def by_card(out: Path, pixels: Tensor) -> tuple[Any, Any]:
+    """The model and the features that the code of an export's card gives."""
+    names: dict[str, Any] = {"pixels": pixels}
+    with torch.no_grad():
+        exec((out / "README.md").read_text().split("```python")[1].split("```")[0].replace("FOLDER", str(out)), names)
+    return names["model"], names["features"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [RESNET, VIT, {**VIT, "encoder.pool": "mean"}])
+def test_the_card_of_an_export_for_transformers_gives_the_features(
+    settings: dict[str, Any], tmp_path: Path, capsys: Capsys
+) -> None:
+    pytest.importorskip("transformers", reason="the extra `hf` is not installed")
+    made = learner(**settings)
+    out = exported(made, "hf", tmp_path, capsys)
+    model, features = by_card(out, normalised(made))
+    same(features, made.transform(odd_images()))
+    assert settings is RESNET or model.pooler is None
+    if settings.get("encoder.pool") != "mean":
+        again = learner(**{"encoder.name": f"hf:{out}"})
+        (tmp_path / "second").mkdir()
+        _, features = by_card(exported(again, "hf", tmp_path / "second", capsys), normalised(again))
+        same(features, again.transform(odd_images()))
+
+
+@pytest.mark.slow
+def test_the_fingerprint_follows_the_config_of_transformers(tmp_path: Path, capsys: Capsys) -> None:
+    pytest.importorskip("transformers", reason="the extra `hf` is not installed")
+    made = learner(**VIT)
+    folder = exported(made, "hf", tmp_path, capsys)
+    table = json.loads((folder / "config.json").read_text())
+
+    def fingerprint(**more: Any) -> str:
+        (folder / "config.json").write_text(json.dumps({**table, **more}))
+        own = {key: value for key, value in SMALL.items() if not key.startswith("encoder.")}
+        settings = {**own, "terms.overlap.k": 6, "encoder.name": f"hf:{folder}"}
+        return ocssl.load_encoder(ocssl.Learner("solar", image_size=32, settings=settings)).fingerprint
+
+    first = fingerprint()
+    assert fingerprint(hidden_act="relu") != first
+    assert fingerprint(layer_norm_eps=1e-3) != first
+    same_features: list[dict[str, Any]] = [
+        {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+        {"_name_or_path": "elsewhere", "transformers_version": "4.0.0", "architectures": ["ViTForImageClassification"]},
+        {"dtype": "float16"},
+        {"id2label": {"0": "cat", "1": "dog"}, "label2id": {"cat": 0, "dog": 1}},
+        {"output_attentions": False, "return_dict": True},  # as every config has it
+    ]
+    for more in same_features:
+        assert fingerprint(**more) == first, more
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "resnet10"])
 def test_timm_loads_the_folder_and_gives_the_same(name: str, tmp_path: Path, capsys: Capsys) -> None:

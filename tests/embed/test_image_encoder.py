@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from conftest import SMALL as SMALL_ALL
 from conftest import SMALL_STREAM, random_images, small_learner
 from ocssl.cli import main
 from ocssl.data.decode.decoder import decode
+from ocssl.data.decode.pixels import pixels_of
 from ocssl.errors import DataError, OcsslError
 
 SMALL = {key: value for key, value in SMALL_ALL.items() if not key.startswith("encoder.")}
@@ -41,6 +43,30 @@ def test_features_equal_those_of_transform(fit: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(encoder(paths).numpy(), encoder(kept).numpy(), rtol=1e-5, atol=1e-7)
     read = np.stack([decode(path.read_bytes(), 8, encoder.fit) for path in paths])
     np.testing.assert_allclose(encoder(paths).numpy(), learner.transform(read), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("side", [(300, 200), (3000, 2000)])
+@pytest.mark.parametrize("kind", ["JPEG", "MPO"])
+def test_a_large_jpeg_gives_the_same_pixels_as_a_path_and_as_an_image(
+    side: tuple[int, int], kind: str, tmp_path: Path
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (side[1] // 20, side[0] // 20, 3), dtype=np.uint8)
+    exif, path = Image.Exif(), tmp_path / "photo.jpg"
+    exif[0x0112] = 6
+    large = Image.fromarray(noise).resize(side, Image.Resampling.BICUBIC)
+    large.save(
+        path, kind, exif=exif, quality=95, **({"save_all": True, "append_images": [large]} if kind == "MPO" else {})
+    )
+    wanted = pixels_of([path], 64, "crop")
+    with Image.open(path) as image:
+        np.testing.assert_array_equal(pixels_of([image], 64, "crop"), wanted)
+        np.testing.assert_array_equal(pixels_of([image], 64, "crop"), wanted)
+        image.load()
+        near = pixels_of([image], 64, "crop").astype(int) - wanted
+    with Image.open(io.BytesIO(path.read_bytes())) as image:
+        np.testing.assert_array_equal(pixels_of([image], 64, "crop"), wanted)
+    assert np.abs(near).mean() < 5  # loaded: another resampling of the same image
+    assert np.abs(near).max() > 0
 
 
 def test_arrays_of_another_size_are_resized_as_images_are() -> None:

@@ -206,11 +206,20 @@ def test_a_file_of_somebody_else_is_checked(fault: str, place: Path) -> None:
         ocssl.Index.load(place / "wrong.parquet")
 
 
+def test_few_queries_in_many_vectors_are_exact_and_build_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = np.random.default_rng(0).normal(size=(2000, 16)).astype(np.float32)
+    exact = made_index(matrix).search(matrix[:50], top=10)
+    monkeypatch.setattr(module, "MOST_EXACT", 100)
+    monkeypatch.setitem(__import__("sys").modules, "usearch.index", None)
+    assert made_index(matrix).search(matrix[:50], top=10) == exact
+
+
 def test_above_a_million_usearch_finds_nearly_all_of_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("usearch", reason="the extra `search` is not installed")
     matrix = np.random.default_rng(0).normal(size=(2000, 16)).astype(np.float32)
     exact = made_index(matrix).search(matrix[:50], top=10)
     monkeypatch.setattr(module, "MOST_EXACT", 100)
+    monkeypatch.setattr(module, "MANY", 20)
     found = made_index(matrix).search(matrix[:50], top=10)
     shared = [{m.row for m in one} & {m.row for m in other} for one, other in zip(exact, found, strict=True)]
     assert np.mean([len(rows) for rows in shared]) > 9
@@ -219,6 +228,54 @@ def test_above_a_million_usearch_finds_nearly_all_of_the_nearest(monkeypatch: py
 
 def test_without_usearch_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_EXACT", 10)
+    monkeypatch.setattr(module, "MANY", 1)
     monkeypatch.setitem(__import__("sys").modules, "usearch.index", None)
     with pytest.raises(OcsslError, match="pip install"):
-        made_index(np.ones((20, 4), np.float32))
+        made_index(np.ones((20, 4), np.float32)).search(np.ones((2, 4), np.float32))
+
+
+def test_neighbours_are_computed_once_for_duplicates_and_outliers(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = made_index(np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32))
+    calls, nearest = [], ocssl.Index._nearest
+    monkeypatch.setattr(ocssl.Index, "_nearest", lambda self, *given: calls.append(1) or nearest(self, *given))
+    index.duplicates()
+    index.outliers()
+    assert len(calls) == 1
+
+
+def test_an_index_without_vectors_finds_nothing() -> None:
+    from ocssl.embed.vectors import Vectors
+
+    none = np.empty(0, np.int64)
+    index = ocssl.Index(Vectors(none, [], [], np.empty((0, 4), np.float32), [], none, none, []))
+    assert index.search(["cat.jpg", "dog.jpg"]) == [[], []]
+    assert index.search(np.ones(4, np.float32)) == [[]]
+    assert index.search(np.ones((3, 4), np.float32)) == [[], [], []]
+    assert index.search(made_index(np.ones((2, 4), np.float32))) == [[], []]
+    assert index.duplicates() == index.outliers() == []
+
+
+def test_an_encoder_that_has_learned_on_is_never_compared(place: Path) -> None:
+    image = place / "photos" / "even" / "000.png"
+
+    def learn(encoder: ocssl.embed.image_encoder.ImageEncoder) -> None:
+        for weight in encoder.network.parameters():
+            weight.add_(1)
+
+    late = ocssl.load_encoder(place / "run")
+    index = ocssl.Index.load(place / "vectors.parquet", late)
+    before = index.search([image])
+    learn(late)
+    assert index.search([image]) == before  # by the encoder as it was checked
+    early = ocssl.load_encoder(place / "run")
+    index = ocssl.Index.load(place / "vectors.parquet", early)
+    learn(early)
+    with pytest.raises(SettingError, match="cannot be compared"):
+        index.search([image])
+
+
+def test_vectors_of_any_float_type_are_queries() -> None:
+    matrix = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    index, tensor = made_index(matrix), torch.from_numpy(matrix)
+    for given in (matrix.astype(np.float64), matrix.astype(np.float16), tensor.bfloat16(), tensor.requires_grad_()):
+        assert [found[0].row for found in index.search(given, top=1)] == list(range(20))

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from ocssl.errors import SettingError
+from ocssl.errors import DataError, SettingError
 from ocssl.sklearn import Encoder
 
 
@@ -40,6 +40,29 @@ def test_a_pipeline_of_paths_is_fitted_cloned_and_scored(tmp_path: Path) -> None
     pipeline = make_pipeline(Encoder(run), LogisticRegression(max_iter=500))
     assert clone(pipeline).fit(np.array(paths), labels).score(paths, labels) > 0.5
     assert clone(pipeline).set_params(encoder__device="cpu").get_params()["encoder__source"] == run
+
+
+def test_a_table_of_images_has_one_column(tmp_path: Path) -> None:
+    encoder = Encoder(saved(tmp_path / "run")).fit()
+    paths = sorted(map(str, photos(tmp_path / "photos", 4).rglob("*.png")))
+    wanted = encoder.transform(paths)
+    column = np.array(paths, dtype=object)
+    for given in (column, column[:, None], np.array(paths)[:, None]):
+        np.testing.assert_array_equal(encoder.transform(given), wanted)
+    for table in (column.reshape(2, 2), column.reshape(1, 4), column.reshape(4, 1, 1), np.array(paths).reshape(2, 2)):
+        with pytest.raises(DataError, match="one column"):
+            encoder.transform(table)
+
+
+def test_a_column_of_pandas_is_a_list_of_images(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    encoder = Encoder(saved(tmp_path / "run")).fit()
+    paths = sorted(map(str, photos(tmp_path / "photos", 4).rglob("*.png")))
+    table = pandas.DataFrame({"image": paths, "label": range(4)})
+    for given in (table["image"], table[["image"]]):
+        np.testing.assert_array_equal(encoder.transform(given), encoder.transform(paths))
+    with pytest.raises(DataError, match=r"one column .* \(4, 2\)"):
+        encoder.transform(table)
 
 
 UNLOOKED = {"check_estimator_sparse_tag", "check_transformer_general"}  # they want `fit` to look at its input

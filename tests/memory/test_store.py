@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ocssl.memory.store import RUN, smallest, up_to_nth
+from ocssl.memory.store import RUN, smallest_slots, up_to_nth
 
 IN_RUNS = 0  # as `one_pass`: no column is too short
 
@@ -43,7 +43,10 @@ def test_runs_name_all_values_up_to_the_nth_smallest(m: int, share: float, level
 def test_the_smallest_come_in_order(m: int, share: float, seed: int) -> None:
     values = column(m, 0, seed).double()
     for n in {0, int(share * m / RUN), int(share * m)}:
-        assert smallest(values, n, one_pass=IN_RUNS).tolist() == sorted(range(m), key=values.tolist().__getitem__)[:n]
+        assert (
+            smallest_slots(values, n, one_pass=IN_RUNS).tolist()
+            == sorted(range(m), key=values.tolist().__getitem__)[:n]
+        )
 
 
 @pytest.mark.parametrize("where", [0, 5, RUN, 9 * RUN, 10 * RUN + 3])
@@ -51,7 +54,7 @@ def test_a_nan_hides_no_small_value_of_its_run(where: int) -> None:
     values = column(10 * RUN + 7, 0, 0)
     values[where] = torch.nan
     values[0 if where == 5 else 5] = -1.0
-    assert smallest(values, 3, one_pass=IN_RUNS).tolist() == values.topk(3, largest=False).indices.tolist()
+    assert smallest_slots(values, 3, one_pass=IN_RUNS).tolist() == values.topk(3, largest=False).indices.tolist()
 
 
 def test_a_strided_column_is_read_where_it_lies() -> None:

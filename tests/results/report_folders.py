@@ -41,7 +41,11 @@ def make_full_run(
     events += evaluated(method, 0, 0, experiences, classes, total, chance)
     for position in range(1, total + 1):
         step = {"event": "step", "position": position, "steps": 3 * position, "seen": 10 * position}
-        step |= {"ssl": -position / total + chance.gauss(0, 0.05), "spread": 0.8, "rank": 5 + chance.random()}
+        step |= {
+            "ssl": -position / total + chance.gauss(0, 0.05),
+            "spread": 0.8,
+            "participation_ratio": 5 + chance.random(),
+        }
         events.append(step | ({"terms": {"overlap": 0.1, "overlap.active": 0.25}} if method == "solar" else {}))
         if position % each == 0:
             events += evaluated(method, position // each, position, experiences, classes, total, chance)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 STYLES = {"er-reservoir": "var(--c1)"}
 KEYS = ["forest", "accuracy", "tasks", "deviation", "overlap", "online-overlap", "spectrum", "ssl-1", "term-1"]
-KEYS += ["spread", "rank", "active", "born", "age", "classes", "losses", "compute"]
+KEYS += ["spread", "participation-ratio", "active", "born", "age", "classes", "losses", "compute"]
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def make_run(
     for position in range(1, minibatches * len(accuracies) + 1):
         events.append(
             {"event": "step", "position": position, "steps": 2 * position, "seen": 10 * position, "loss": 1 / position}
-            | {"ssl": 1 / position, "spread": 0.5, "rank": None, "terms": terms}
+            | {"ssl": 1 / position, "spread": 0.5, "participation_ratio": None, "terms": terms}
         )
         if collapse and position == 30:
             events.append({"event": "collapse", "position": position, "message": collapse})

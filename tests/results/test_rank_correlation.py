@@ -155,7 +155,7 @@ def test_the_command_reads_kept_runs(capsys: pytest.CaptureFixture[str]) -> None
     assert command(str(KEPT), "--json") == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     measured = {one["measure"]: one for one in found["within"]}
-    assert measured.keys() >= {"deviation", "overlap", "rank", "spread", "effective_rank"}
+    assert measured.keys() >= {"deviation", "overlap", "participation_ratio", "spread", "effective_rank"}
     assert all(-1 <= one["rho"] <= 1 for one in found["within"])
     assert found["between"][0]["methods"] == 4
     assert command(str(KEPT)) == 0

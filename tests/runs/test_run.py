@@ -123,7 +123,7 @@ def test_events_tell_the_run_in_order(whole: dict[str, Path], method: str) -> No
     assert events[-1]["event"] == "end"
     steps = [e for e in events if e["event"] == "step"]
     assert [e["position"] for e in steps] == list(range(1, MINIBATCHES + 1))
-    assert all({"loss", "ssl", "spread", "rank", "stored_loss"} <= e.keys() for e in steps)
+    assert all({"loss", "ssl", "spread", "participation_ratio", "stored_loss"} <= e.keys() for e in steps)
     assert [e["experience"] for e in events if e["event"] == "evaluation"] == [0, 1, 2]
 
 

@@ -81,7 +81,13 @@ def test_tensorboard_holds_each_event_once_also_after_a_stop_and_a_crash(tmp_pat
     assert not complaints(said, "tensorboard")
     found = accumulator.EventAccumulator(str(folder / "tensorboard"), size_guidance={accumulator.SCALARS: 0}).Reload()
     curves = told(folder)
-    assert {"train/loss", "train/rank", "terms/overlap", "evaluate/accuracy", "evaluate/overlap"} <= curves.keys()
+    assert {
+        "train/loss",
+        "train/participation_ratio",
+        "terms/overlap",
+        "evaluate/accuracy",
+        "evaluate/overlap",
+    } <= curves.keys()
     for key, curve in curves.items():
         points = [(event.step, event.value) for event in found.Scalars(key)]
         assert points == [(step, pytest.approx(value, rel=1e-6)) for step, value in sorted(curve.items())]

@@ -172,7 +172,7 @@ def read_layouts(file: IO[bytes]) -> dict[str, Layout]:
     if bounds[:-2] != [start for start, _ in places]:
         raise ValueError("its tensors do not follow one another")
     if bounds[-1] != bounds[-2]:
-        raise ValueError(f"it has {size} bytes, and its header speaks of {bounds[-2] + 8 + length}")
+        raise ValueError(f"it has {size} bytes, but its header describes {bounds[-2] + 8 + length}")
     return layouts
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Compute = Callable[[Any], float | None]  # of features: `.train`, `.val` and `.test`, each with `.x` and `.labels`
-LEAST_SPREAD, LEAST_RANK = 0.03, 1.2  # of an encoder that has not collapsed
+LEAST_SPREAD, LEAST_RATIO = 0.03, 1.2  # of an encoder that has not collapsed
 EVENT_KEYS = {"event", "experience", "task", "tasks", "position", "step", "steps", "seen", "seconds", "terms"}
 
 
@@ -124,14 +124,14 @@ MEASURES = Measures(
             alarm=LEAST_SPREAD,
         ),
         Measure(
-            "rank",
+            "participation_ratio",
             "participation ratio",
             "step",
-            progress="rank {:.0f}",
+            progress="participation ratio {:.0f}",
             caption="How many directions the features use. Near 1, they vary along one line only, which is a collapse; "
             "a rise means that images differ in more ways.",
-            axis="directions used",
-            alarm=LEAST_RANK,
+            axis="participation ratio",
+            alarm=LEAST_RATIO,
         ),
         Measure("stored", "stored images", "step", group="memory", format=".0f"),
         Measure("stored_loss", "mean stored loss", "step", group="memory"),

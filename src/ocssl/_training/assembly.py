@@ -188,7 +188,7 @@ def native_size(settings: LearnerSettings) -> int:
     chosen = settings.encoder
     found = ENCODERS.preprocessing(chosen.name, options_of("encoder", chosen.model_dump()))
     if found is None or found.size is None:
-        raise SettingError(f"image_size is None, and encoder {chosen.name!r} has no size of its own: pass image_size=.")
+        raise SettingError(f"image_size is None, and encoder {chosen.name!r} has no default size: pass image_size=.")
     return found.size
 
 

@@ -49,14 +49,14 @@ def as_ids(ids: Any, count: int, first: int) -> Tensor:
     if ids is None:
         return torch.arange(first, first + count)
     if np.ma.isMaskedArray(ids):
-        raise DataError(f"wanted {count} integer ids, one an image, got a masked array; fill its gaps first.")
+        raise DataError(f"wanted {count} integer ids, one per image, got a masked array; fill its gaps first.")
     try:
         given = torch.as_tensor(ids)
     except (TypeError, ValueError, RuntimeError) as error:
         check_memory(error)
-        raise DataError(f"wanted {count} integer ids, one an image, got {ids!r:.80}.") from None
+        raise DataError(f"wanted {count} integer ids, one per image, got {ids!r:.80}.") from None
     if given.shape != (count,) or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        raise DataError(f"wanted {count} integer ids, one an image, got {given.dtype} {list(given.shape)}.")
+        raise DataError(f"wanted {count} integer ids, one per image, got {given.dtype} {list(given.shape)}.")
     found = given.to("cpu", torch.int64)
     if given.dtype == torch.uint64 and bool((found < 0).any()):
         raise DataError("ids are int64: one of those given is larger than 9223372036854775807.")

@@ -17,7 +17,12 @@ from ocssl.errors import DataError, unknown
 from ocssl.results.evaluate_runs import write_json
 
 PARTS = ("start", "step", "methods", "views", "memory", "overlap", "probes", "decode", "resident")
-MODULES = {"start": "processes", "step": "steps", "methods": "steps", "resident": "processes"}  # the others: by name
+MODULES = {
+    "start": "startup_and_memory",
+    "step": "steps",
+    "methods": "steps",
+    "resident": "startup_and_memory",
+}  # the others: by name
 SLOWER = 1.15  # beyond this, and beyond the quartiles of both runs, a figure has become worse
 BUSY = 0.5  # load per core from which figures are not to be trusted
 FORMAT = 1

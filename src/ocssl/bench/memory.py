@@ -85,7 +85,7 @@ def beside_list(slots: int, size: int, feature: int, rounds: int) -> Iterator[Ro
     peer.insert(ours.store["image"], ours.store["id"], statistics_of(ours))
     same_rounds(ours, peer, 2)
     times = interleaved({"ours": round_of(ours), "list": list_round(peer, ours)}, rounds)
-    note = f"{ROUND}: {slots:,} images of {size} px with features of {feature}; the list is told what to draw"
+    note = f"{ROUND}: {slots:,} images of {size} px with features of {feature}; the list gets the indices to draw"
     name = "SOLAR's round, faster than a list of tensors"
     yield Row("memory", name, ratio(times, "list", "ours"), "x", faster=True, note=note)
     for which, seconds in times.items():

@@ -37,7 +37,7 @@ def check_objective(part: Any) -> None:
         with global_randomness_untouched("the objective"):
             out = objective(views)
         require(isinstance(out, Output), f"forward must return Output, not {type(out).__name__}")
-        require(out.loss.shape == (batch,), f"loss must be [{batch}], one a sample, not {list(out.loss.shape)}")
+        require(out.loss.shape == (batch,), f"loss must be [{batch}], one per sample, not {list(out.loss.shape)}")
         shape = list(out.features.shape)
         require(shape == [v, batch, FEATURES], f"features must be [{v}, {batch}, {FEATURES}], not {shape}")
         require(out.projected.shape[:2] == (v, batch), f"projected must be [{v}, {batch}, P]")
@@ -48,7 +48,7 @@ def check_objective(part: Any) -> None:
     order = torch.randperm(16, generator=generator)
     straight, permuted = _objective(part)(views).loss, _objective(part)(views[:, order]).loss
     same = torch.allclose(straight[order], permuted, atol=1e-5)
-    require(same, "the loss of a sample depends on its place in the batch: values are not one a sample")
+    require(same, "the loss of a sample depends on its place in the batch: values are not one per sample")
     blank = _objective(part)
     _check_gradients(blank, blank(torch.zeros(v, 4, 3, 4, 4)), reach=False)
     with single_sample(blank):

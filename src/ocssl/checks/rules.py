@@ -83,7 +83,7 @@ def _check_placement(make: Callable[[], Keep], memory: Memory, batch: int, data:
     given = {name: column.clone() for name, column in arriving.items()}
     with _reading_only(store, "place"):
         slots = memory.keep_rule.place(store, arriving, memory.generator)
-    require(_are_slots(slots, batch), f"place must return int64 slots [{batch}], one an arriving sample")
+    require(_are_slots(slots, batch), f"place must return int64 slots [{batch}], one per arriving sample")
     taken = slots[slots != REFUSED]
     require(((taken >= 0) & (taken < store.capacity)).all(), f"slots {taken.tolist()} lie outside the store")
     require(len(taken.unique()) == len(taken), f"slots {taken.tolist()}: one slot is given to two samples")

@@ -30,7 +30,7 @@ def check(
     *,
     method: str = "solar",
     set: Assignments = None,
-    most: Annotated[Count, Parameter(help="How many images to decode, evenly spread over all; 0: every one.")] = 10_000,
+    most: Annotated[Count, Parameter(help="Decode at most this many images, evenly spaced; 0: all.")] = 10_000,
     workers: Count = 0,
     quiet: Quiet = False,
     json: Json = False,
@@ -52,13 +52,13 @@ def check(
     from ocssl.cost import QUICK_SHAPES, calibrate
     from ocssl.cost.data_survey import PRESETS, check
     from ocssl.data.decode.image_set import MOST_WORKERS
-    from ocssl.data.sources.source import OWN, own_source
+    from ocssl.data.sources.source import after_colon, own_source
     from ocssl.runs.config import resolve_run
     from ocssl.runs.progress import Bars
     from ocssl.settings import checked_int
 
     word = benchmark_of(source)
-    if word.partition(":")[0] not in OWN:
+    if not after_colon(word.partition(":")[0]):
         word = own_source(source)
     most, workers = checked_int("--most", most, 0, 2**40), checked_int("--workers", workers, 0, 256)
     processes = workers or min(MOST_WORKERS, os.cpu_count() or 1)

@@ -104,7 +104,7 @@ def reproduce(
     wanted = {name for plan in plans for name in size.benchmarks(plan.benchmarks)}
     place = out or Path("reproduced") / (f"{scale}-{size.benchmark}" if size.benchmark else scale)
     reading = _reading(sorted(wanted), data or [], cache)
-    if ray is None:  # else they lie on the cluster's nodes
+    if ray is None:  # else they are on the cluster's nodes
         require_exists(found.path for found in reading.values() if found.path)
     with runner(ray, threads, on_device) as run_all, stop_on_signals() as stop:
         store, shown = RunStore(place, reading, on_device, run_all), list[Table]()

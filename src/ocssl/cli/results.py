@@ -144,7 +144,7 @@ def diagnose(
     views
         Random views of each image.
     times
-        Also the spectrum and uniformity of past, current and future tasks, each on its own.
+        Also the spectrum and uniformity of past, current and future tasks, separately.
     """
     from ocssl.results.evaluate_runs import diagnose_run, diagnosis_table
 
@@ -231,7 +231,8 @@ def compare(folders: list[Path], /, *, label_free: Switch = False, json: Json = 
     folders
         Run folders, or folders that contain run folders.
     label_free
-        Instead: the rank correlation of label-free measures with the probe's accuracy, within runs and between methods.
+        Show instead how well label-free measures correlate with probe accuracy (rank correlation), within runs and
+        between methods.
     """
     from ocssl._core.registry import load_parts
     from ocssl.results import tables

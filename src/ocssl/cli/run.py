@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ocssl.runs.config import RunSettings
     from ocssl.runs.stop import Stop
 
-PATHS = ("folder", "parquet", "wds")  # benchmarks whose name holds a path
-
 
 @app.command(group=START)
 def run(
@@ -58,9 +56,9 @@ def run(
     out
         The run folder; by default runs/METHOD-BENCHMARK-seedN.
     seed
-        The seed of initial weights, order inside experiences, views and memory.
+        Seed for initial weights, views, memory and the order within each experience.
     workers
-        Decode images while training, with this many processes; by default all are decoded before, into the cache.
+        Decode images during training, in this many processes. Default: decode all into the cache before training.
     init
         Start from the weights of this run folder or saved learner.
     """
@@ -362,21 +360,22 @@ def benchmark_of(word: str) -> str:
     from ocssl import recipes
     from ocssl.data.sources.source import own_source
 
-    known = recipes.benchmarks()
-    is_path = "/" in word or Path(word).is_dir() or word.endswith((".tar", ".parquet"))
-    return word if word.partition(":")[0] in known or not is_path else own_source(word)
+    known, owned = recipes.benchmarks(), own_source(word)
+    is_path = "/" in word or Path(word).is_dir() or not owned.startswith("folder:")
+    return word if word.partition(":")[0] in known or not is_path else owned
 
 
 def data_path(benchmark: str, data: Path | None) -> str | None:
-    """Where the images lie, as an absolute path: a run may be resumed from another folder."""
-    from ocssl.data.sources.source import parse_name
+    """Where the images are, as an absolute path: a run may be resumed from another folder."""
+    from ocssl.data.sources.source import after_colon, parse_name
 
     kind, place = parse_name(benchmark)
     if place is not None and data is not None:
-        raise SettingError(f"{benchmark} already says where the images lie; leave --data out.")
-    if kind in PATHS and place is None and data is None:
+        raise SettingError(f"{benchmark} already says where the images are; leave --data out.")
+    takes_path = after_colon(kind) == "path"
+    if takes_path and place is None and data is None:
         raise SettingError(f"{kind} needs the path of your images: {kind}:PATH.")
-    if place is not None and (kind in PATHS or Path(place).is_dir()):
+    if place is not None and (takes_path or Path(place).is_dir()):
         data = Path(place)
     return None if data is None else str(data.expanduser().absolute())
 

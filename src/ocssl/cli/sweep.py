@@ -69,7 +69,7 @@ def sweep(
     checked_int("--threads", threads, 1, 1024)
     load_parts(parts)
     wanted = _with_paths(read_spec(spec), data)
-    if ray is None:  # else they lie on the cluster's nodes
+    if ray is None:  # else they are on the cluster's nodes
         require_exists(wanted.data.values())
     require_libraries(track or ())
     folder = out or Path(wanted.out or f"runs/{spec.stem}")
@@ -99,11 +99,11 @@ def sweep(
 
 def _with_paths(spec: Spec, data: Path | None) -> Spec:
     """The sweep with absolute paths of its images."""
-    from ocssl.data.sources.source import parse_name
+    from ocssl.data.sources.source import is_drawn
 
     places = {name: Path(place) for name, place in spec.data.items()}
     if data is not None:
-        without = [b for b in spec.benchmarks if b not in places and parse_name(b) != ("synthetic", None)]
+        without = [b for b in spec.benchmarks if b not in places and not is_drawn(b)]
         if len(without) != 1:
             raise SettingError(
                 f"--data is for one benchmark, and {len(without)} of the sweep need one; write [data] in its file."

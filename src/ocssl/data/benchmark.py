@@ -70,7 +70,7 @@ class Benchmark:
         return f"used {used:,} of {used + len(skipped):,}{reasons}"
 
     def path(self, number: int) -> str:
-        """Where the image with this id lies, as the memory and the events know it."""
+        """Where the image with this id is, as the memory and the events know it."""
         for subset in (self.train, self.val, self.test):
             places = (subset.ids == number).nonzero()[:, 0]
             if len(places) and (paths := subset.paths(places)):

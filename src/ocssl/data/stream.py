@@ -34,7 +34,7 @@ class Subset:
         return Subset(self.images, *parts, files=self.files)
 
     def paths(self, index: Tensor) -> Sequence[str]:
-        """Where the images of these places lie; nothing if they lie nowhere."""
+        """Where the images of these places are; nothing if they have no place."""
         return () if self.files is None else Paths(self.files, self.rows[index].numpy())
 
     def walk(self, cuts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -63,7 +63,7 @@ class Batch:
     ids: Tensor  # [b] int64
     task: int
     labels: Tensor  # [b] int64; -1: none
-    paths: Sequence[str] = ()  # b paths of files, or names of images; none if they lie nowhere
+    paths: Sequence[str] = ()  # b paths of files, or names of images; none if they have no place
 
 
 class Stream(Protocol):

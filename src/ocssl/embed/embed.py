@@ -24,13 +24,13 @@ from ocssl._files.atomic import remove_folder, replace_file
 from ocssl._files.lock import locked
 from ocssl._files.untrusted import read_json
 from ocssl.data.decode.arrow_files import pyarrow
-from ocssl.data.decode.decode_processes import Fault, decoded, rows_at_once
+from ocssl.data.decode.decode_processes import Fault, by_reason, decoded, rows_at_once
 from ocssl.data.decode.decoder import Images
 from ocssl.data.decode.files import Report
 from ocssl.embed import vectors as files
 from ocssl.embed.align import Alignment, fit_alignment
 from ocssl.embed.image_encoder import ImageEncoder
-from ocssl.embed.image_files import Source
+from ocssl.embed.image_files import Source, moved_away
 from ocssl.embed.prefetch import ahead
 from ocssl.embed.vectors import Floats, Rows, Vectors, open_vectors, read_vectors, rows_of, schema, table, with_facts
 from ocssl.errors import CheckpointError, DataError, RunFolderError, SettingError
@@ -41,6 +41,7 @@ BATCH = 256  # images that are encoded at a time
 WAITING = 2**24  # bytes of decoded images that wait for the encoder
 FEW = 500  # images that are decoded sooner than another process has started
 PLAN, MOST_PLAN = "plan.json", 2**30  # bytes
+MOST_SKIPPED = 2**19  # bytes of what a file of vectors says of images that could not be used
 NONE = np.empty(0, np.int64)
 NOTHING = Vectors(NONE, [], [], NONE, [], NONE, NONE, [])  # where there is no file yet
 OVERLAP = 2000  # images of both encoders that an alignment is fitted on, or five times the dimensions if that is more
@@ -96,24 +97,39 @@ def embed(
     task = _Task(encoder, encoder.fingerprint, source, output, mode, kind, NOTHING if old is None else old)
     if old is not None:
         task.require_fit()
+    if not len(source):
+        kept = "" if old is None else f", so {output} stays as it is"
+        raise DataError(f"there are no images in {source.name}{kept}.")
     plan = task.interrupted() or task.planned()
-    if old is not None and task.is_done(plan):
-        if task.folder.exists():
-            with task.alone():
-                pass
-            task.clear()
-        return Result(output, task.name, encoder.dimension, len(old), 0, finished_before=True)
-    if old is None and not len(source):
-        raise DataError(f"there are no images in {source.name}.")
+    if old is not None:
+        changes = task.changes(plan)
+        if not changes:
+            if task.folder.exists():
+                with task.alone():
+                    pass
+                task.clear()
+            return Result(output, task.name, encoder.dimension, len(old), 0, finished_before=True)
+        if mode == "new":
+            ways = "bring it up to date with --update, or name another file with -o"
+            raise SettingError(f"{output} is there, and {', '.join(changes)}: {ways}.")
     with task.alone():
         task.write(plan)
         faults = task.make_chunks(plan, workers, report)
         report("writing", 0, 1)
-        result = task.finish(plan)
+        try:
+            result = task.finish(plan, faults)
+        except _NoImages:
+            task.clear()
+            why = by_reason([*faults, *task.known_faults(plan), *source.left_out])
+            raise DataError(f"no image in {source.name} can be used ({why}): nothing was written.") from None
         report("writing", 1, 1)
-    result.skipped = [*faults, *source.left_out]
+    result.skipped = [*faults, *task.known_faults(plan), *source.left_out]
     task.clear()
     return result
+
+
+class _NoImages(Exception):
+    """The file would have no rows."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +154,38 @@ class _Task:
     @cached_property
     def moved(self) -> list[str]:
         """The paths of old rows, in the place where their folder is now."""
+        return self._moved(self.old.path)
+
+    def _moved(self, paths: Sequence[str]) -> list[str]:
         before = self.old.facts.get("source")
         if not isinstance(before, str) or before == self.source.name:
-            return list(self.old.path)
+            return list(paths)
         start = before.rstrip("/") + "/"
         now = self.source.name.rstrip("/") + "/"
-        return [now + path.removeprefix(start) if path.startswith(start) else path for path in self.old.path]
+        return [now + path.removeprefix(start) if path.startswith(start) else path for path in paths]
+
+    @cached_property
+    def skipped(self) -> dict[str, str]:
+        """Images that this encoder could not use when the file was made and that have not changed, and why."""
+        said = self.old.facts.get("skipped")
+        if not isinstance(said, list) or self.old.encoders != [self.name]:
+            return {}
+        found = {}
+        for entry in said:
+            if isinstance(entry, list) and [type(value) for value in entry] == [str, int, int, str]:
+                (path,), stat, why = self._moved(entry[:1]), entry[1:3], entry[3]
+                row = self.row_of.get(path)
+                if row is not None and stat == self._stat(row):
+                    found[path] = why
+        return found
+
+    def _stat(self, row: int) -> list[int]:
+        return [int(self.source.sizes[row]), int(self.source.modified[row])]
+
+    def known_faults(self, plan: Plan) -> list[Fault]:
+        """Those of them that are not tried again."""
+        tried = {*plan.path}
+        return [Fault(path, why) for path, why in self.skipped.items() if path not in tried]
 
     def require_fit(self) -> None:
         """Refuse what would mix two encoders, or drop the images of another folder."""
@@ -157,14 +199,24 @@ class _Task:
         if self.mode == "align":
             files.require_one_encoder(old.encoders, str(output))
         before, now = old.facts.get("source"), self.source.name
-        if isinstance(before, str) and before != now and os.path.exists(before):
+        if isinstance(before, str) and before != now and not (_kind(before) == _kind(now) and moved_away(before)):
             raise SettingError(f"{output} holds vectors of {before}, not of {now}: name another file with -o.")
 
-    def is_done(self, plan: Plan) -> bool:
-        """Whether the file is already as it is wanted."""
-        if self.mode in ("new", "align"):
-            return self.mode == "new" or self.old.encoders == [self.name]
-        return not len(plan) and self.row_of.keys() >= set(self.moved) and self.dtype == str(self.old.vector.dtype)
+    def changes(self, plan: Plan) -> list[str]:
+        """How the file that there is differs from what is wanted; nothing where it is up to date."""
+        old = self.old
+        if self.mode == "align":
+            return [] if old.encoders == [self.name] else ["its vectors are to be mapped"]
+        found = []
+        if len(plan):
+            found.append(f"{_images(len(plan))} new or changed")
+        if gone := sum(path not in self.row_of for path in self.moved):
+            found.append(f"{_images(gone)} gone")
+        elif self.moved != list(old.path):
+            found.append(f"its images were moved here from {old.facts['source']}")
+        if self.dtype != str(old.vector.dtype):
+            found.append(f"it holds {old.vector.dtype}, not {self.dtype}")
+        return found
 
     def planned(self) -> Plan:
         """Which images are to be embedded, in which order, and their ids."""
@@ -176,10 +228,13 @@ class _Task:
             chosen = np.random.default_rng(0).permutation(len(same))[:wanted]
             paths = [same[place] for place in sorted(chosen.tolist())]
         else:
+            mapped = self.mode != "refresh"  # mapped vectors stay
             made = {path: (old.encoder[known[path]], old.aligned[known[path]]) for path in same}
-            fresh = {path for path in same if made[path] == (self.name, None)}
+            fresh = {path for path, (name, was) in made.items() if name == self.name and (mapped or was is None)}
+            # what could not be read, as for want of permission, may be readable now though it has not changed
+            fresh |= {path for path, why in self.skipped.items() if self.mode == "new" or not _unreadable(why)}
             paths = [path for path in known if path in self.row_of and path not in fresh]
-            paths += [path for path in source.paths if path not in known]
+            paths += [path for path in source.paths if path not in known and path not in fresh]
         following = itertools.count(max(old.id.tolist(), default=-1) + 1)
         ids = [int(old.id[known[path]]) if path in known else next(following) for path in paths]
         rows = [self.row_of[path] for path in paths]
@@ -187,7 +242,7 @@ class _Task:
 
     def _unchanged(self, row: int, at: int) -> bool:
         old, source = self.old, self.source
-        known = int(source.sizes[at]) >= 0 or int(old.size[row]) < 0  # rows of a data set do not change
+        known = int(source.sizes[at]) >= 0 or int(old.size[row]) < 0  # of some data sets nothing is known
         return known and (old.size[row], old.modified[row]) == (source.sizes[at], source.modified[at])
 
     # ---- on disk
@@ -282,10 +337,13 @@ class _Task:
         found = [fault for path in chunks for fault in _faults_of(path, plan)]
         return found + [Fault(path, "it is gone") for path in plan.path if path not in row_of]
 
-    def finish(self, plan: Plan) -> Result:
-        """Old rows that stay, then the new chunks, as one file."""
+    def finish(self, plan: Plan, faults: list[Fault]) -> Result:
+        """Old rows that stay, then the new chunks, as one file; _NoImages where it would have no rows."""
         alignment = fit_alignment(*self._pairs(plan)) if self.mode == "align" else None
-        facts: dict[str, Any] = {"source": self.source.name, "run": self.encoder.about.get("folder", "")}
+        run = self.encoder.about.get("folder")
+        facts: dict[str, Any] = {"source": self.source.name, "run": os.path.abspath(run) if run else ""}
+        if alignment is None and (skipped := self._skipped(plan, faults)):
+            facts["skipped"] = skipped
         if alignment is not None:
             facts["alignment"] = {"from": self.old.encoders[0], **alignment.facts()}
         elif self.mode == "update" and "alignment" in self.old.facts:
@@ -296,11 +354,23 @@ class _Task:
             result.vectors = files.write(self.output, form, (table(rows, form) for rows in made))
         return result
 
+    def _skipped(self, plan: Plan, faults: list[Fault]) -> list[list[Any]]:
+        """What the file says of the images that could not be used: path, size, time and why; as many as have room."""
+        place_of = {path: place for place, path in enumerate(plan.path)}
+        found = [[f.name, *self._stat(self.row_of[f.name]), f.reason] for f in self.known_faults(plan)]
+        for fault in faults:
+            place = place_of[fault.name]
+            if fault.name in self.row_of:
+                found.append([fault.name, plan.size[place], plan.modified[place], fault.reason])
+        found.sort()
+        sizes = np.cumsum([len(json.dumps(entry)) + 2 for entry in found])
+        return found[: int(np.searchsorted(sizes, MOST_SKIPPED))]
+
     def _rows(self, plan: Plan, result: Result) -> Generator[Rows]:
         """All rows of the new file; counts in the result what was removed and embedded."""
         alignment, chunks = result.alignment, self.chunks(plan)
         renewed = {*plan.path} if alignment is None else {p for path in chunks for p in read_vectors(path, False).path}
-        moved = iter(self.moved)
+        moved, count = iter(self.moved), 0
         for rows in rows_of(self.output) if self.output.exists() else ():
             paths = list(itertools.islice(moved, len(rows)))
             here = [alignment is not None or path in self.row_of for path in paths]
@@ -310,24 +380,31 @@ class _Task:
             if alignment is not None:
                 aligned: list[str | None] = [*kept.encoder]
                 kept = replace(kept, vector=alignment(kept.vector), encoder=[self.name] * len(kept), aligned=aligned)
+            count += len(kept)
             yield kept
         for rows in itertools.chain.from_iterable(map(rows_of, chunks)):
             result.embedded += len(rows)
             yield rows
+        if not count + result.embedded:
+            raise _NoImages
 
     def _pairs(self, plan: Plan) -> tuple[Any, Any]:
-        """Old and new vectors of the images that have both, in the order of the plan."""
+        """Old and new vectors of the images that have both, in the order of the plan; of copies only one."""
         new: dict[int, Any] = {}
         before: dict[int, Any] = {}
+        seen: set[str] = set()  # checksums: of copies one is used, or the held-out images would not be new to the map
         for rows in itertools.chain.from_iterable(map(rows_of, self.chunks(plan))):
-            new.update(zip(rows.id.tolist(), rows.vector, strict=True))
+            for number, digest, vector in zip(rows.id.tolist(), rows.sha256, rows.vector, strict=True):
+                if digest not in seen:
+                    seen.add(digest)
+                    new[number] = vector
         for rows in rows_of(self.output):
             before.update((n, v) for n, v in zip(rows.id.tolist(), rows.vector, strict=True) if n in new)
         ids = [n for n in plan.id if n in new and n in before]
         if len(ids) < 20:
             raise DataError(
-                f"only {len(ids)} images of {self.output} are still there unchanged, and an alignment takes at least "
-                "20: re-embed them with --refresh."
+                f"only {len(ids)} different images of {self.output} are still there unchanged, and an alignment takes "
+                "at least 20: re-embed them with --refresh."
             )
         return np.stack([before[n] for n in ids]).astype(np.float64), np.stack([new[n] for n in ids]).astype(np.float64)
 
@@ -371,6 +448,19 @@ class _Gathered:
         )
         paths, none = [plan.path[place] for place in places], [None] * len(places)
         return Rows(ids, paths, self._digests, matrix, [name] * len(places), sizes, times, none)
+
+
+def _kind(source: str) -> str:
+    """Which kind of source it is; a folder has none in its name."""
+    return "" if os.path.isabs(source) else source.partition(":")[0]
+
+
+def _images(count: int) -> str:
+    return "1 image is" if count == 1 else f"{count:,} images are"
+
+
+def _unreadable(why: str) -> bool:
+    return Fault("", why).kind == "unreadable"
 
 
 def _is_whole(path: Path) -> bool:

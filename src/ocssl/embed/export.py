@@ -29,7 +29,7 @@ from ocssl.errors import CheckpointError, OcsslError, RunFolderError, SettingErr
 
 Format = Literal["safetensors", "onnx", "timm", "hf"]
 _writing = threading.Lock()  # an export removes what killed ones have left, and would take a thread's for such
-CLOSE = 1e-4  # of the largest feature: how far ONNX Runtime may be from PyTorch on random images
+CLOSE = 1e-5  # of the largest feature: how far ONNX Runtime may be from PyTorch on random images
 
 
 @own_torch_state()

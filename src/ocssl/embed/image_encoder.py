@@ -26,6 +26,10 @@ SHOWN = 32  # letters of a fingerprint
 ENCODER, WEIGHTS = "encoder.json", "model.safetensors"  # of an export
 FORMAT, FORMAT_VERSION = "ocssl-encoder", 1
 MOST_JSON = 2**20  # bytes
+UNSEEN = {  # keys of a config of transformers that change no feature
+    *("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype"),
+    *("id2label", "label2id", "problem_type"),
+}
 TRAINING = {"pretrained", "drop", "drop_path"}  # options of encoders that change no feature of finished weights
 
 
@@ -116,7 +120,7 @@ class ImageEncoder(nn.Module):
     @own_torch_state()
     def fingerprint(self) -> str:
         """A checksum of architecture, weights and preprocessing: only vectors of equal fingerprints may be compared."""
-        made_of = [kept(self.architecture), self.preprocessing]
+        made_of = [kept(self.architecture), self.preprocessing, *_config(self.architecture, self.network)]
         whole = hashlib.sha256(json.dumps(made_of, sort_keys=True, default=str).encode())
         for name, tensor in sorted(weights_of(self.network).items()):
             if not name.endswith("num_batches_tracked"):  # counts batches, and changes no feature
@@ -136,6 +140,23 @@ def kept(architecture: Mapping[str, Any]) -> dict[str, Any]:
     kind, _, _ = str(architecture.get("name")).partition(":")
     name = {"name": kind} if kind == "hf" else {}
     return {**architecture, **name}
+
+
+def _config(architecture: Mapping[str, Any], network: nn.Module) -> list[Any]:
+    """What of the config of a model of transformers decides features: activations and the like, which no weight shows.
+
+    Without what has the value that every config of the library has: a newer version may say more of that.
+    """
+    config = getattr(getattr(network, "model", None), "config", None)
+    if config is None or not str(architecture.get("name")).startswith("hf:"):
+        return []
+    return [_without(config.to_diff_dict())]
+
+
+def _without(table: Any) -> Any:
+    if not isinstance(table, Mapping):
+        return table
+    return {str(k): _without(v) for k, v in table.items() if k not in UNSEEN and "drop" not in str(k)}
 
 
 def of_learner(learner: Learner, folder: Path | None = None) -> ImageEncoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from ocssl.errors import DataError, OcsslError, SettingError, install
 from ocssl.learner import Learner
 from ocssl.settings import checked_int
 
-MOST_EXACT = 1_000_000  # vectors; above, usearch finds most of the nearest instead of all
+MOST_EXACT = 1_000_000  # vectors; above, usearch finds most of the nearest of many queries instead of all
+MANY = 1000  # queries at a time; for fewer, an exact product takes less time than building usearch's index
 AT_ONCE = 2**24  # similarities that are computed at a time
 NEAREST = 32  # neighbours of each image that are looked at for near-duplicates
 OUTLIER = 10  # neighbours that an image is far from if it is an outlier
@@ -51,8 +53,6 @@ class Index:
         self._given = encoder
         found = torch.from_numpy(np.asarray(vectors.vector, np.float32))
         self.unit = torch.nn.functional.normalize(found)  # [n, d]; a vector of zeros stays one
-        if len(self) > MOST_EXACT:
-            _usearch()
 
     @classmethod
     def load(cls, path: str | Path, encoder: ImageEncoder | Learner | str | Path | None = None) -> Index:
@@ -73,19 +73,23 @@ class Index:
             if not isinstance(kept, str) or not kept or not os.path.isdir(kept):
                 raise SettingError("the encoder of these vectors is not where it was: name its run with --encoder RUN.")
             source = kept
-        found = source if isinstance(source, ImageEncoder) else load_encoder(source)
+        # a copy, which stays as it was checked: the caller's may learn on
+        found = copy.deepcopy(source) if isinstance(source, ImageEncoder) else load_encoder(source)
         require_same(self.fingerprint, found.fingerprint, "these vectors and this run", _ADVICE)
         return found
 
     @own_torch_state()
     def vectors_of(self, queries: Any) -> Tensor:
-        """Unit vectors [q, d] of images, or of vectors (float [q, d] or [d]), or of the rows of another index."""
+        """Unit vectors [q, d] of images, or of vectors (float [q, d] or [d]), or of the rows of another index.
+
+        Vectors must be of the encoder of this index: an array of numbers does not say which encoder made it.
+        """
         if isinstance(queries, Index):
             require_same(self.fingerprint, queries.fingerprint, "two files of vectors", _ADVICE)
             return queries.unit
         kind = getattr(queries, "dtype", None)
         if kind is not None and "float" in str(kind):
-            found = torch.as_tensor(np.asarray(queries, np.float32))
+            found = torch.as_tensor(queries).detach().cpu().float()
             found = found[None] if found.ndim == 1 else found
             if found.ndim != 2 or found.shape[1] != self.unit.shape[1]:
                 raise DataError(f"wanted vectors [n, {self.unit.shape[1]}], got {list(found.shape)}.")
@@ -100,12 +104,13 @@ class Index:
         """For each image or vector the `top` most similar rows, the most similar first.
 
         Images are a list of PIL images or paths, or uint8 arrays; they go through the encoder of these vectors.
+        Vectors (float [q, d] or [d]) are compared as they are: they must be of the same encoder, which is not checked.
         """
         top = min(checked_int("top", top, 1, 2**20), len(self))
+        if not top:  # no vectors, and no encoder either
+            return [[] for _ in range(1 if getattr(queries, "ndim", 2) == 1 else len(queries))]
         wanted = self.vectors_of(queries)
-        if not top or not len(wanted):
-            return [[] for _ in range(len(wanted))]
-        if len(self) > MOST_EXACT:
+        if len(self) > MOST_EXACT and len(wanted) > MANY:
             return self._approximate(wanted, top)
         found = []
         for _, values, places in self._nearest(wanted, top):
@@ -141,6 +146,10 @@ class Index:
     @own_torch_state()
     def neighbours(self) -> tuple[Tensor, Tensor]:
         """Of each row the most similar other rows: similarities and row numbers, [n, at most 32]."""
+        return self._neighbours
+
+    @cached_property
+    def _neighbours(self) -> tuple[Tensor, Tensor]:
         top = min(NEAREST, len(self) - 1)
         values = torch.full((len(self), max(0, top)), -1.0)
         places = torch.zeros(len(self), max(0, top), dtype=torch.int64)
@@ -202,6 +211,6 @@ def _usearch() -> Any:
     try:
         import usearch.index
     except ImportError:
-        said = f"more than {MOST_EXACT:,} vectors are searched by usearch: {install('search')}"
+        said = f"more than {MANY:,} queries in more than {MOST_EXACT:,} vectors need usearch: {install('search')}"
         raise OcsslError(said) from None
     return usearch.index

@@ -16,7 +16,7 @@ LOADING = {
     '(features,) = session.run(["features"], {"images": images})  # uint8 [batch, 3, SIZE, SIZE]',
     "timm": 'import timm\nmodel = timm.create_model("local-dir:FOLDER", pretrained=True, num_classes=0).eval()\n'
     "features = model(pixels)  # normalised float32 [batch, 3, SIZE, SIZE]",
-    "hf": 'from transformers import AutoModel\nmodel = AutoModel.from_pretrained("FOLDER").eval()\n'
+    "hf": 'from transformers import AutoModel\nmodel = AutoModel.from_pretrained("FOLDER"MORE).eval()\n'
     "features = HOW  # pixels: normalised float32 [batch, 3, SIZE, SIZE]",
 }
 LIBRARIES = {"safetensors": "ocssl", "onnx": "onnx", "timm": "timm", "hf": "transformers"}
@@ -63,7 +63,10 @@ def model_card(encoder: ImageEncoder, kind: str, licence: str = "") -> str:
             "## Use",
             "",
             "```python",
-            LOADING[kind].replace("SIZE", str(encoder.image_size)).replace("HOW", _features_of(encoder)),
+            LOADING[kind]
+            .replace("SIZE", str(encoder.image_size))
+            .replace("MORE", ", add_pooling_layer=False" if _lacks_pooler(encoder) else "")
+            .replace("HOW", _features_of(encoder)),
             "```",
             "",
             "Vectors of encoders with different fingerprints must not be compared.",
@@ -77,11 +80,18 @@ def model_card(encoder: ImageEncoder, kind: str, licence: str = "") -> str:
 
 
 def _features_of(encoder: ImageEncoder) -> str:
-    pool = encoder.architecture.get("pool")
-    if encoder.architecture.get("name") == "vit":
+    pool = encoder.architecture.get("pool", "cls")
+    if _lacks_pooler(encoder):
         hidden = "model(pixel_values=pixels).last_hidden_state"
         return f"{hidden}[:, 0]" if pool == "cls" else f"{hidden}[:, 1:].mean(1)"
     return POOLED
+
+
+def _lacks_pooler(encoder: ImageEncoder) -> bool:
+    """Whether transformers would add a layer that features do not pass through, with random weights."""
+    model = getattr(encoder.network, "model", None)
+    dropped = model is not None and getattr(model, "pooler", model) is None
+    return dropped or encoder.architecture.get("name") == "vit"
 
 
 def _steps(encoder: ImageEncoder) -> str:

@@ -16,6 +16,7 @@ from ocssl._files.atomic import write_out
 from ocssl._files.untrusted import open_file
 from ocssl.data.decode.decoder import BadImage, decode
 from ocssl.data.decode.files import MOST_BYTES
+from ocssl.embed.image_files import file_of
 from ocssl.embed.index import Match
 from ocssl.errors import RunFolderError, printable
 
@@ -51,7 +52,7 @@ def write_page(output: Path, title: str, sections: Sequence[Section]) -> None:
 def picture(path: str) -> str:
     """A small square of an image as a data URI; empty where there is no image."""
     try:
-        with open_file(Path(path), MOST_BYTES) as file:
+        with open_file(file_of(path), MOST_BYTES) as file:
             pixels = decode(file.read(), SIDE, "crop")
     except (OSError, BadImage):
         return ""

@@ -156,7 +156,7 @@ class HuggingFace(nn.Module):
         shown = library.utils.logging.is_progress_bar_enabled()
         library.utils.logging.disable_progress_bar()
         try:
-            given, told = type(self.model).from_pretrained(
+            given, report = type(self.model).from_pretrained(
                 None, config=self.model.config, state_dict=tensors, output_loading_info=True, dtype=torch.float32
             )
         except (RuntimeError, ValueError, TypeError, OSError) as error:
@@ -167,12 +167,12 @@ class HuggingFace(nn.Module):
             if shown:
                 library.utils.logging.enable_progress_bar()
         own = self.model.state_dict()
-        missing = sorted(name for name in told["missing_keys"] if name in own)
+        missing = sorted(name for name in report["missing_keys"] if name in own)
         if missing:
             few = ", ".join(missing[:3])
             raise SettingError(
                 f"encoder.weights {path} does not fit the encoder: {len(missing)} names are missing ({few}), and "
-                f"{len(told['unexpected_keys'])} are unexpected ({', '.join(sorted(told['unexpected_keys'])[:3])})."
+                f"{len(report['unexpected_keys'])} are unexpected ({', '.join(sorted(report['unexpected_keys'])[:3])})."
             )
         self.model.load_state_dict({name: tensor for name, tensor in given.state_dict().items() if name in own})
 

@@ -64,7 +64,7 @@ Stem = Literal["auto", "small", "large"]
 
 @ENCODERS.add("resnet18")
 class ResNet18(ResNet):
-    """ResNet-18, two blocks a stage: the paper's encoder at width 64.
+    """ResNet-18, two blocks per stage: the paper's encoder at width 64.
 
     `width` is the number of channels of the first stage; features have 8 x width dimensions. The stem `small` is a 3x3
     convolution without pooling, `large` a 7x7 one of stride 2 with pooling, `auto` is small up to 64 px.
@@ -76,7 +76,7 @@ class ResNet18(ResNet):
 
 @ENCODERS.add("resnet10")
 class ResNet10(ResNet):
-    """ResNet-10, one block a stage: half the work of ResNet-18, with the same options."""
+    """ResNet-10, one block per stage: half the computation of ResNet-18, with the same options."""
 
     def __init__(self, image_size: int, *, width: Width = 64, stem: Stem = "auto") -> None:
         super().__init__(image_size, (1, 1, 1, 1), width, stem)

@@ -1,4 +1,4 @@
-"""The linear probe of the paper's Final and Average accuracy, and many of them side by side, one a task."""
+"""The linear probe of the paper's Final and Average accuracy, and many of them side by side, one per task."""
 
 import math
 from collections.abc import Iterator, Sequence

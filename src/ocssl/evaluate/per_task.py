@@ -53,7 +53,7 @@ def summarise(
     means = [_mean(row) for row in table]
     untrained = None if baseline is None else _numbers("baseline", baseline)
     if untrained is not None and untrained.shape != (table.shape[1],):
-        raise DataError(f"baseline has shape {untrained.shape}: wanted {table.shape[1]} accuracies, one a task.")
+        raise DataError(f"baseline has shape {untrained.shape}: wanted {table.shape[1]} accuracies, one per task.")
     return TaskSummary(
         past=past,
         current=current,

@@ -184,5 +184,5 @@ def _pair(part: str, features: Floats | None, labels: Labels | None) -> tuple[Te
     x = float_tensor(f"{part}_x", features, "[n, d]")
     y = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if y.dtype.kind not in "iub" or y.shape != (len(x),):
-        raise DataError(f"{part}_y has type {y.dtype} and shape {y.shape}: wanted {len(x)} integers, one a sample.")
+        raise DataError(f"{part}_y has type {y.dtype} and shape {y.shape}: wanted {len(x)} integers, one per sample.")
     return x, y.astype(np.int64)

@@ -5,9 +5,7 @@ the runs that have the part; the others are made once, without it. `[only.METHOD
 does not have.
 """
 
-import csv
 import hashlib
-import io
 import json
 import math
 import re
@@ -303,16 +301,17 @@ def write_csv(
 ) -> Path:
     """A row for each run: what it is, whether it is finished, and what it reached."""
     keys = _grid_keys(runs)
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["run", "method", "benchmark", "seed", *keys, "state", *NUMBERS, "reason"])
+    headers = ["run", "method", "benchmark", "seed", *keys, "state", *NUMBERS, "reason"]
+    rows = []
     for run in runs:
         state = "failed" if run.name in failures else "finished" if run.name in metrics else "unfinished"
         numbers = [metrics.get(run.name, {}).get(key) for key in NUMBERS]
         what = [run.name, run.settings.method, run.settings.benchmark, run.settings.seed]
         point = [run.point.get(key, "") for key in keys]
-        rows.writerow([*what, *point, state, *("" if n is None else n for n in numbers), failures.get(run.name, "")])
-    write_out(out / CSV, text.getvalue().encode())
+        cells = [*what, *point, state, *("" if n is None else n for n in numbers), failures.get(run.name, "")]
+        rows.append(Row([str(cell) for cell in cells]))
+    words = (0, 1, 2, len(headers) - 1)
+    write_out(out / CSV, Table(headers, rows, words).csv().encode())
     return out / CSV
 
 

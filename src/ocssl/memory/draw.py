@@ -13,7 +13,7 @@ from torch import Tensor
 from ocssl._core.registry import Registry
 from ocssl._core.transfer import send
 from ocssl.errors import OcsslError
-from ocssl.memory.store import LONG, NO_TIER, RULES, SHORT, TIER, Context, Store, smallest
+from ocssl.memory.store import LONG, NO_TIER, RULES, SHORT, TIER, Context, Store, smallest_slots
 from ocssl.settings import Positive, Share, Size, Weight
 
 
@@ -192,4 +192,4 @@ def first_to_finish(store: Store, logits: Tensor | None, n: int, generator: torc
         times.copy_(send(torch.empty(len(times), dtype=times.dtype).exponential_(generator=generator), times.device))
     if logits is not None:
         times.log_().sub_(logits)  # in logarithms, so that no weight is too small or too large
-    return smallest(times, n)
+    return smallest_slots(times, n)

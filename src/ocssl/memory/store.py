@@ -105,7 +105,7 @@ class Context(Protocol):
         """The gradient of each batch's mean loss for the last layers, one row a batch: [n, d]."""
 
 
-def smallest(values: Tensor, n: int, one_pass: int = ONE_PASS) -> Tensor:
+def smallest_slots(values: Tensor, n: int, one_pass: int = ONE_PASS) -> Tensor:
     """Places of the n smallest of values [m], smallest first, 0 <= n <= m; which of equal ones is not said."""
     if n == 0 or len(values) <= one_pass:
         return values.topk(n, largest=False).indices

@@ -1,4 +1,4 @@
-"""BYOL (Grill et al., 2020): each view predicts what a slow copy of the network makes of the other."""
+"""BYOL (Grill et al., 2020): each view predicts what a momentum network makes of the other."""
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ def byol_loss(p1: Tensor, p2: Tensor, t1: Tensor, t2: Tensor) -> Tensor:
 
 @OBJECTIVES.add("byol")
 class BYOL(Objective):
-    """BYOL: each view predicts a slow copy's projection of the other. Loss in [0, 8], exact per sample.
+    """BYOL: each view predicts a momentum (EMA) network's projection of the other. Loss in [0, 8], exact per sample.
 
     The copy moves towards the network after every step and sees batches in train mode. The encoder that is evaluated
     is the trained one.
@@ -31,7 +31,7 @@ class BYOL(Objective):
         dimension: int,
         projection: int,
         *,
-        momentum: Share = 0.99,  # of the slow copy: 1 never moves
+        momentum: Share = 0.99,  # of the momentum network: 1 never moves
         hidden: Size | None = None,  # of the projector; None: as wide as the features
         bottleneck: Size | None = None,  # of the predictor; None: a quarter of the projection
     ) -> None:

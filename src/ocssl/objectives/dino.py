@@ -1,4 +1,4 @@
-"""DINO (Caron et al., 2021): each view gives the prototypes the shares that a slow copy's other global view gives."""
+"""DINO (Caron et al., 2021): each view predicts the prototypes that a momentum network gives another global view."""
 
 from typing import Annotated
 
@@ -67,7 +67,7 @@ class Head(nn.Module):
 
 @OBJECTIVES.add("dino")
 class DINO(Objective):
-    """DINO: each view gives prototypes the shares that a slow copy gives them for another view. Exact per sample.
+    """DINO: each view predicts the prototypes that a momentum (EMA) network assigns to another view. Exact per sample.
 
     `objective.projection` is the number of prototypes. The copy sees the two global views, in train mode; local views
     (`views.local`) are the student's alone, and leave batch norm's running statistics as they are. Centring keeps one
@@ -86,7 +86,7 @@ class DINO(Objective):
         dimension: int,
         projection: int,
         *,
-        momentum: Share = 0.996,  # of the slow copy: 1 never moves
+        momentum: Share = 0.996,  # of the momentum network: 1 never moves
         center_momentum: Share = 0.9,  # of the centre: 1 keeps it at 0, which is no centring
         temperature: Positive = 0.1,  # of the student
         teacher_temperature: Positive = 0.04,

@@ -1,4 +1,4 @@
-"""MoCo v2 (Chen et al., 2020): each view finds a slow copy's key of the other among the keys of a queue."""
+"""MoCo v2 (Chen et al., 2020): each view finds a momentum network's key of the other among the keys of a queue."""
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ def moco_loss(query: Tensor, key: Tensor, queue: Tensor, enqueued: Tensor, tempe
 
 @OBJECTIVES.add("moco")
 class MoCo(Objective):
-    """MoCo: finds the second view among queued keys of a slow copy, from the first view. Loss exact per sample.
+    """MoCo: finds the second view among queued keys of a momentum (EMA) network. Loss exact per sample.
 
     Keys enter the queue, and the copy moves towards the network, after every step. The queue starts empty: only keys
     that were put in count, and in the very first step the other samples' keys stand in for them. With `symmetric` the
@@ -43,7 +43,7 @@ class MoCo(Objective):
         dimension: int,
         projection: int,
         *,
-        momentum: Share = 0.999,  # of the slow copy: 1 never moves
+        momentum: Share = 0.999,  # of the momentum network: 1 never moves
         queue: Size = 2000,  # keys
         temperature: Positive = 0.07,
         symmetric: bool = False,

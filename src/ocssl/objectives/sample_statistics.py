@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from ocssl._core.angles import unit, view_angle
-from ocssl._core.measures import LEAST_RANK, LEAST_SPREAD
+from ocssl._core.measures import LEAST_RATIO, LEAST_SPREAD
 from ocssl._distributed.ranks import ALONE, Ranks
 from ocssl.objectives import Output
 from ocssl.settings import MemorySettings
 
-FEW = 8  # samples below which spread and rank say nothing
+FEW = 8  # samples below which spread and participation ratio say nothing
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ def participation_ratio(features: Tensor) -> Tensor:
     return gram.trace().square() / gram.square().sum().clamp_min(torch.finfo(gram.dtype).tiny)
 
 
-def collapsed(spread: float, rank: float) -> bool:
+def collapsed(spread: float, ratio: float) -> bool:
     """Whether the features of a batch say nothing any more: all in one direction, or along one line."""
-    return spread < LEAST_SPREAD or rank < LEAST_RANK
+    return spread < LEAST_SPREAD or ratio < LEAST_RATIO
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Info:
     steps: int  # optimizer steps since the learner was made
     seen: int  # stream images since the learner was made
     spread: float  # how far features lie apart in the last step: near 0 means collapse; NaN below 8 samples
-    rank: float  # their participation ratio: how many directions they use
+    participation_ratio: float  # how many directions they use; near 1 means collapse, NaN below 8 samples
     terms: dict[str, float] = field(default_factory=dict)  # each term's loss, and `term.signal` for what it shows
 
 
@@ -120,8 +120,8 @@ def summarise_steps(
     values = {key: torch.stack([step[key] for step in history if key in step]).mean() for key in keys}
     values = {key: ranks.sum(value) for key, value in values.items()}
     features = ranks.gather(features.detach().float())
-    if len(features) >= FEW:  # else too few to speak of directions
-        values |= {"spread": spread(features), "rank": participation_ratio(features)}
+    if len(features) >= FEW:  # else too few samples to estimate it
+        values |= {"spread": spread(features), "participation_ratio": participation_ratio(features)}
     numbers = dict(zip(values, torch.stack([value.double() for value in values.values()]).tolist(), strict=True))
-    own = {key: numbers.pop(key, math.nan) for key in ("loss", "ssl", "spread", "rank")}
+    own = {key: numbers.pop(key, math.nan) for key in ("loss", "ssl", "spread", "participation_ratio")}
     return Info(**own, steps=steps, seen=seen, terms=numbers)

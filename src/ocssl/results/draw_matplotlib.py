@@ -198,7 +198,7 @@ def _heat_map(axes: Any, item: HeatMap) -> None:
 
 
 def _edges(middles: Sequence[float]) -> list[float]:
-    """Borders of cells half-way between their middles, as plotly draws them.
+    """Borders of cells half-way between their middles.
 
     >>> _edges([1.0, 2.0, 4.0]), _edges([5.0])
     ([0.5, 1.5, 3.0, 5.0], [4.5, 5.5])

@@ -57,7 +57,7 @@ class Inspection:
     folder: Path
     bars: Bars
     checkpoint: str = "all"
-    data: Path | None = None  # where the images lie, if they have been moved
+    data: Path | None = None  # where the images are, if they have been moved
     workers: int = 0  # processes; 0: as many as there are cores or GPUs
     device: str = "cpu"
     parts: Path | None = None
@@ -308,11 +308,11 @@ def diagnosis_table(found: dict[str, Any]) -> Table:
         if overlap is not None:
             rows.append(Row([*when, "stored", "", number_cell(overlap, form=".3f"), *[""] * 4]))
     return Table(
-        ["minibatch", "exp.", "images", "Deviation", "Overlap", "align.", "unif.", "rank", "AUC"],
+        ["minibatch", "exp.", "images", "Deviation", "Overlap", "align.", "unif.", "eff. rank", "AUC"],
         rows,
         text=(),
         title=f"{found['method']} on {found['benchmark']}: latent space",
-        caption="exp.: experience. Overlap: share of pairs. align., unif.: alignment, uniformity. rank: effective "
+        caption="exp.: experience. Overlap: share of pairs. align., unif.: alignment, uniformity. eff. rank: effective "
         "rank. AUC: of the cumulative explained variance. stored: from the memory's statistics alone.",
     )
 

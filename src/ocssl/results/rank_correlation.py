@@ -26,7 +26,11 @@ SAMPLES, CONFIDENCE = 2000, 0.95  # of the bootstrap
 LEAST_EVALUATIONS, LEAST_METHODS = 5, 4  # below, a correlation says nothing,
 LEAST_UNITS = 6  # and below this number of runs or methods a bootstrap interval
 EFFECTIVE_RANK = "effective_rank"
-STEPS = ("spread", "rank", "ssl")  # measured at every step: the mean over the evaluation's stretch of the stream
+STEPS = (
+    "spread",
+    "participation_ratio",
+    "ssl",
+)  # measured at every step: the mean over the evaluation's stretch of the stream
 ACCURACY = "accuracy"
 
 Floats = npt.NDArray[np.float64]

@@ -32,7 +32,7 @@ def rerun_command(run: Run) -> tuple[str, str]:
     copy = shlex.quote(f"{folder}-again")
     return (
         f"Its recipe or its parts are not those of this ocssl, but {SETTINGS} says everything. Make this run again "
-        "from the folder that its folder lies in; parts of your own take --parts FILE.py:",
+        "in the parent folder of the run folder; if it uses custom parts, add --parts FILE.py:",
         f"mkdir {copy} && cp {shlex.quote(f'{folder}/{SETTINGS}')} {copy} && {' '.join(start)} resume {copy}",
     )
 

@@ -13,7 +13,7 @@ from ocssl._core.table import mean_and_deviation
 from ocssl.results.read_runs import ONLINE, Run, read_runs
 from ocssl.settings import ObjectiveSettings
 
-# settings that make no variant of a method: what is grouped by, how it is saved, and where files lie
+# settings that make no variant of a method: what is grouped by, how it is saved, and where files are
 RECORD_ONLY = ("method", "benchmark", "seed", "checkpoint", "data", "init.path")
 IMAGES_SEEN = ("data.bad_images",)  # of them, those that do: a run that skips images may see fewer
 MOST_VARIANT = 48  # characters of a variant in a name
@@ -166,7 +166,7 @@ def circumstances(run: Run, others: Sequence[Run]) -> str:
 
 
 def _alike(run: Run) -> dict[str, Any]:
-    """What runs must have in common to be compared, beside probe and regime, which speaks for the epochs."""
+    """What runs must have in common to be compared, beside probe and regime, which implies the epochs."""
     stream = {key: value for key, value in run.settings.items() if key.startswith("stream.") and key != "stream.epochs"}
     evaluated = {key: run.settings.get(key) for key in ("evaluate.compat", "evaluate.every")}
     return stream | evaluated | {"images": run.images and run.images[:8]}

@@ -13,7 +13,7 @@ from ocssl.results.latent_decay import LEAST, Decay, find_decay, median_phase
 from ocssl.results.read_runs import Evaluation, Run
 from ocssl.results.run_groups import by_series, circumstances, comparable, known
 
-WITHOUT_LABELS = "decay cannot be told without labels"
+WITHOUT_LABELS = "decay cannot be detected without labels"
 MOST_LISTED = 6  # names in a sentence
 DECAYS, NO_DECAY, UNKNOWN_DECAY = "decays", "no decay seen", "not measured"
 # what gives a method more to work with, whatever its rules are
@@ -258,7 +258,7 @@ def _well(runs: Sequence[Run]) -> Card:
         return Card("Does anything degrade?", "yes", "; ".join(parts), BAD)
     unknown = sum(words in (TOO_FEW, UNKNOWN_DECAY, WITHOUT_LABELS) for words in said.values())
     if unknown:
-        return Card("Does anything degrade?", "no collapse", f"decay cannot be told for {unknown} of {len(said)}")
+        return Card("Does anything degrade?", "no collapse", f"decay cannot be detected for {unknown} of {len(said)}")
     return Card("Does anything degrade?", "no", "no collapse, no decay of the latent space", GOOD)
 
 

@@ -49,7 +49,7 @@ def health_table(runs: Sequence[Run]) -> Table:
         ill = sum(run.collapsed for run in group)
         words = "ok" if not ill else "collapsed" if len(group) == 1 else f"{ill} of {len(group)} collapsed"
         rows.append(Row((name, number_cell(seen, form=",.0f"), *measured, *traced, words), "", name, bool(ill)))
-    headers = ("method", "images seen", "Deviation", "Overlap", "spread", "directions used", "SSL loss", "collapse")
+    headers = ("method", "images seen", "Deviation", "Overlap", "spread", "participation ratio", "SSL loss", "collapse")
     caption = (
         "From the first value to the last, means over seeds; Deviation and Overlap begin with the untrained encoder."
     )
@@ -57,7 +57,7 @@ def health_table(runs: Sequence[Run]) -> Table:
 
 
 LATENT = (("deviation", ".3f"), ("overlap", ".1%"))
-TRACED = (("spread", ".2f"), ("rank", ".1f"), ("ssl", ".3f"))
+TRACED = (("spread", ".2f"), ("participation_ratio", ".1f"), ("ssl", ".3f"))
 ENDS = 0.05  # of a curve of steps that its ends are means of
 
 

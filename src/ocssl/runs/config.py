@@ -59,13 +59,13 @@ class RunSettings(LearnerSettings):
         return LearnerSettings(**{name: getattr(self, name) for name in LearnerSettings.model_fields})
 
     def result(self) -> dict[str, Any]:
-        """What decides a run's result: not where files lie, nor how often it is saved."""
+        """What decides a run's result: not where files are, nor how often it is saved."""
         places = {"weights"} if self.encoder.sha256 else set()
         hidden: dict[str, Any] = {"data": True, "checkpoint": True, "preset": True, "init": {"path"}, "encoder": places}
         return self.model_dump(mode="json", exclude=hidden)
 
     def reading(self, moved: Path | None = None) -> DataSettings:
-        """Where the images lie, or have been moved to, and how they are read."""
+        """Where the images are, or have been moved to, and how they are read."""
         return self.data if moved is None else self.data.model_copy(update={"path": str(moved.absolute())})
 
 

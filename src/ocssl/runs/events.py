@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ocssl.runs.tracking import Follower
 
 LONGEST = 2**24  # bytes of a line; what is longer is not ours
+RENAMED: dict[str, str] = {"rank": "participation_ratio"}  # keys of events that an earlier version wrote
 
 
 class Events:
@@ -100,6 +101,6 @@ def read_events(path: Path, most: int | None = None) -> Iterator[dict[str, Any]]
                 except (ValueError, RecursionError):
                     raise RunFolderError(f"line {number} of {path} is not JSON.") from None
                 if isinstance(event, dict) and "event" in event:
-                    yield event
+                    yield {RENAMED.get(str(key), str(key)): value for key, value in event.items()}
     except OSError as error:
         raise RunFolderError(f"cannot read {path}: {reason(error)}.") from None

@@ -100,7 +100,7 @@ class Bars:
 def measured(kind: str, event: Mapping[str, Any]) -> list[str]:
     """The measures of an event that the progress line shows.
 
-    >>> measured("step", {"loss": -0.5, "spread": 0.81, "rank": None})
+    >>> measured("step", {"loss": -0.5, "spread": 0.81, "participation_ratio": None})
     ['loss -0.500', 'spread 0.81']
     """
     shown = [(measure.progress, event.get(measure.key)) for measure in MEASURES.of(kind) if measure.progress]

@@ -105,7 +105,7 @@ def execute(
 ) -> dict[str, Any] | None:
     """Start or continue the run of a folder; returns its metrics, or None if it was asked to stop before the end.
 
-    A benchmark that is given is not loaded again; `data` says where its images lie now. All ranks train; the first one
+    A benchmark that is given is not loaded again; `data` says where its images are now. All ranks train; the first one
     evaluates and writes.
     """
     settings = read_settings(folder / SETTINGS)
@@ -275,11 +275,12 @@ class _Session:
         if written:
             self.events.write("step", **at, **asdict(info), stored=rows.total, stored_loss=stored)
         self.progress.step(self.position.minibatches, info)
-        if collapsed(info.spread, info.rank) and not self.position.warned:
+        if collapsed(info.spread, info.participation_ratio) and not self.position.warned:
             self.position.warned = True
             message = (
                 "the encoder is collapsing: all images get nearly the same features "
-                f"(spread {info.spread:.3f}, participation ratio {info.rank:.1f}); try a lower optimizer.lr."
+                f"(spread {info.spread:.3f}, participation ratio {info.participation_ratio:.1f}); "
+                "try a lower optimizer.lr."
             )
             self.events.write("collapse", position=self.position.minibatches, message=message)
             self.progress.warn(message)
@@ -371,5 +372,5 @@ class _Session:
         if position.data not in ("", self.benchmark.fingerprint):
             raise RunFolderError(
                 f"the images of {self.benchmark.name} are not those that the run {self.folder} was started with; "
-                "name where those lie with --data."
+                "name their folder with --data."
             )

@@ -96,7 +96,7 @@ def require_libraries(names: Sequence[str]) -> None:
 def scalars(event: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of an event that make curves, by the names that they have in a sink.
 
-    >>> scalars({"event": "step", "loss": -0.5, "rank": None, "terms": {"overlap": 0.25}})
+    >>> scalars({"event": "step", "loss": -0.5, "participation_ratio": None, "terms": {"overlap": 0.25}})
     {'train/loss': -0.5, 'terms/overlap': 0.25}
     """
     known = {m.key: f"{m.group}/{m.key}" for m in MEASURES.of(event["event"]) if not m.of_term}

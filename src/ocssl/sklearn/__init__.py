@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ocssl.errors import OcsslError, SettingError
+from ocssl.errors import DataError, OcsslError, SettingError
 
 if TYPE_CHECKING:
     from ocssl.embed.image_encoder import ImageEncoder
@@ -25,7 +25,8 @@ __all__ = ["Encoder"]
 class Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Images to features: a run folder, a saved learner, an export, a `Learner` or an encoder as a transformer.
 
-    Images are a list of PIL images or paths, or uint8 arrays [n, H, W, 3] or [n, 3, H, W]. Nothing is learned in `fit`.
+    Images are a list, or a table of one column, of PIL images or paths, or uint8 arrays [n, H, W, 3] or [n, 3, H, W].
+    Nothing is learned in `fit`.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> from sklearn.pipeline import make_pipeline
@@ -68,7 +69,11 @@ class Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _listed(images: Any) -> Any:
-    """Columns of paths or PIL images, as pipelines hand them on, as a list."""
-    if isinstance(images, np.ndarray) and images.dtype.kind in "OU":
+    """A column of paths or PIL images, as pipelines hand it on, as a list; a table must have one column."""
+    if hasattr(images, "to_numpy"):  # a DataFrame or a Series
+        images = images.to_numpy()
+    if isinstance(images, np.ndarray) and images.dtype.kind in "OUT":
+        if images.ndim not in (1, 2) or images.shape[1:] not in ((), (1,)):
+            raise DataError(f"wanted one column of paths or PIL images, got a table of shape {images.shape}.")
         return images.reshape(-1).tolist()
     return list(images) if hasattr(images, "tolist") and getattr(images, "ndim", 4) == 1 else images

@@ -12,7 +12,7 @@ from ocssl.terms.term import TERMS, Penalty, Step, Term
 
 @TERMS.add("cla-e")
 class ClaE(Term):
-    """CLA-E: projections, through a head, are aligned with those of a slowly following copy of the network.
+    """CLA-E: projections, through a head, are aligned with those of a momentum (EMA) network.
 
     It is 0 while there is no replay. `on` says which rows are aligned; a higher `momentum` makes an older past.
     """

@@ -1,4 +1,4 @@
-"""The field at equal compute: passes by an independent count, ranks, Holm's intervals, and the page."""
+"""Fourteen methods at equal compute: passes by an independent count, ranks, Holm's intervals, and the page."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg  # type: ignore[import-untyped]
 from PIL import Image, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
 
 from ocssl._core.host_memory import check_memory, free_bytes
 from ocssl.data.decode.files import MOST_BYTES
@@ -87,11 +88,28 @@ def decode(data: bytes, size: int, fit: Fit) -> Images:
 
 
 def from_pil(image: Image.Image, size: int, fit: Fit) -> Images:
-    """An open image as if it had been decoded from a file; a lazily opened JPEG is read in full."""
+    """An open image as if it had been decoded from a file.
+
+    A JPEG that has been loaded has all its pixels, where `decode` asks for a half, quarter or eighth of many: the
+    result is close, not equal. One that was opened only is read from its file, and equal.
+    """
     with _bad_images():
+        if (data := _file_of(image)) is not None:
+            return decode(data, size, fit)
         turn = _UPRIGHT.get(_orientation(image))
         rgb = _rgb(image)
         return _planes(resize(rgb if turn is None else rgb.transpose(turn), size, fit))
+
+
+def _file_of(image: Image.Image) -> bytes | None:
+    """The file of a JPEG that was opened and not yet loaded; None for every other image."""
+    if not isinstance(image, JpegImageFile) or not image.tile or image.fp is None or image.tell():
+        return None
+    before = image.fp.tell()
+    image.fp.seek(0)
+    data = image.fp.read(MOST_BYTES + 1)
+    image.fp.seek(before)
+    return data
 
 
 @contextmanager

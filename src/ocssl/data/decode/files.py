@@ -145,7 +145,7 @@ class FolderFiles:
 
 
 class Paths(Sequence[str]):
-    """Where images lie, found when one is asked for: the path of a file that can be opened, or the image's name."""
+    """Where images are, found when one is asked for: the path of a file that can be opened, or the image's name."""
 
     def __init__(self, files: Files, rows: Rows) -> None:
         self._files, self._rows = files, rows

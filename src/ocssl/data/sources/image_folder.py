@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class ImageFolder:
     levels: str = "auto"
     taxonomy: str = ""  # a JSON file that puts classes into groups
     level: str = "group"  # the key of the group in that file
+    after_colon: ClassVar[str] = "path"
 
     def find(self, where: Path | None, settings: StreamSettings, report: Report) -> SourceImages:
         root = require_path(where, "folder", "folder:PATH")

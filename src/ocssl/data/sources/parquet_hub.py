@@ -67,6 +67,8 @@ class Parquet(ColumnOptions):
     """parquet:PATH: images in parquet files as the Hugging Face hub has them, named train*, test* and validation*."""
 
     name: ClassVar[str] = "parquet"
+    after_colon: ClassVar[str] = "path"
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
     def find(self, where: Path | None, settings: StreamSettings, report: Report) -> SourceImages:
         how = "parquet:PATH" if self.name == "parquet" else "--data DIR"
@@ -79,6 +81,8 @@ class MiniImagenet(Parquet):
     """100 classes of ImageNet photographs in parquet files: 200 to learn from and 50 to test on of each."""
 
     name: ClassVar[str] = "mini-imagenet"
+    after_colon: ClassVar[str] = ""
+    suffixes: ClassVar[tuple[str, ...]] = ()
 
     def counts(self) -> Counts:
         return Counts(100, 20_000, 5_000)
@@ -90,6 +94,8 @@ class Pacs(Parquet):
     """PACS in parquet files: seven classes as photographs, art paintings, cartoons and sketches."""
 
     name: ClassVar[str] = "pacs"
+    after_colon: ClassVar[str] = ""
+    suffixes: ClassVar[tuple[str, ...]] = ()
 
     def counts(self) -> Counts:
         domains = (1670, 2048, 2344, 3929)
@@ -103,6 +109,7 @@ class Hub(ColumnOptions):
 
     config: str = ""  # where a data set has several
     revision: str = ""  # a commit, tag or branch, so that the data stay the same
+    after_colon: ClassVar[str] = "name"
 
     def find(self, where: Path | None, settings: StreamSettings, report: Report) -> SourceImages:
         if where is None:

@@ -63,7 +63,12 @@ class SourceImages:
 
 
 class BenchmarkMaker(Protocol):
-    """Finds a benchmark's images; its keyword-only arguments are further `stream.` settings."""
+    """Finds a benchmark's images; its keyword-only arguments are further `stream.` settings.
+
+    Class attributes say what a name of the benchmark looks like, where they are not the defaults: `after_colon` is
+    "path" or "name" for images of the user's own, as in folder:PATH, and `suffixes` are those of such paths;
+    `drawn` is True if there is nothing to read.
+    """
 
     def find(self, where: Path | None, settings: StreamSettings, report: Report) -> SourceImages:
         """All images with what is known of each. `where` is what the user named with --data or after the colon."""
@@ -87,7 +92,6 @@ class Counted(Protocol):
     def counts(self) -> Counts: ...
 
 
-OWN = ("folder", "parquet", "wds", "hf")  # sources of images of the user's own; their place stands after a colon
 BENCHMARKS: Registry[BenchmarkMaker] = Registry("benchmark")
 
 
@@ -103,15 +107,27 @@ def parse_name(benchmark: str) -> tuple[str, str | None]:
     return kind, place if colon else None
 
 
+def after_colon(kind: str) -> str:
+    """What follows the colon in names of this kind of benchmark: a path, a name, or nothing."""
+    return getattr(BENCHMARKS[kind], "after_colon", "") if kind in BENCHMARKS else ""
+
+
+def is_drawn(benchmark: str) -> bool:
+    """Whether a benchmark has no files to read."""
+    kind, place = parse_name(benchmark)
+    return place is None and getattr(BENCHMARKS[kind], "drawn", False)
+
+
 def own_source(path: str) -> str:
     """A path to images of the user's own as the name of a benchmark; what is one already stays.
 
     >>> [own_source(path) for path in ("photos", "a/b.parquet", "a-{0..9}.tar", "wds:shards")]
     ['folder:photos', 'parquet:a/b.parquet', 'wds:a-{0..9}.tar', 'wds:shards']
     """
-    if path.partition(":")[0] in OWN:
+    if after_colon(path.partition(":")[0]):
         return path
-    kind = {".parquet": "parquet", ".tar": "wds"}.get(os.path.splitext(path)[1].lower(), "folder")
+    suffix = os.path.splitext(path)[1].lower()
+    kind = next((kind for kind in BENCHMARKS if suffix in getattr(BENCHMARKS[kind], "suffixes", ())), "folder")
     return f"{kind}:{path}"
 
 

@@ -58,6 +58,7 @@ class Synthetic:
     train: Size = 250  # images a class, validation included
     test: Size = 50  # images a class
     in_memory: ClassVar[bool] = True
+    drawn: ClassVar[bool] = True
 
     def counts(self) -> Counts:
         return Counts(self.classes, self.classes * self.train, self.classes * self.test)

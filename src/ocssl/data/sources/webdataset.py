@@ -6,6 +6,7 @@ import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ocssl._files.untrusted import reason
 from ocssl.data.decode.decode_processes import Fault
@@ -39,6 +40,8 @@ class WebDataset:
     """
 
     label: str = "auto"  # cls: every image must have one; none: images without labels
+    after_colon: ClassVar[str] = "path"
+    suffixes: ClassVar[tuple[str, ...]] = (".tar",)
 
     def find(self, where: Path | None, settings: StreamSettings, report: Report) -> SourceImages:
         if where is None:

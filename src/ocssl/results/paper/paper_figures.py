@@ -1,7 +1,5 @@
 """Figures of the paper as data: panels of lines with a band over seeds, from runs and from their diagnoses."""
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
@@ -172,14 +170,14 @@ KINDS: dict[str, Kind] = {
 
 def points_csv(panels: Sequence[Panel], scale: str) -> str:
     """Every point of every line as CSV; each says of which scale it is."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["scale", "panel", "line", "x axis", "y axis", "x", "mean", "standard deviation"])
+    headers = ["scale", "panel", "line", "x axis", "y axis", "x", "mean", "standard deviation"]
+    rows = []
     for panel in panels:
         for line in _lines(panel):
             for x, y, deviation in zip(line.x, line.y, line.deviation, strict=True):
-                writer.writerow([scale, panel.title, line.name, panel.x, panel.y, x, y, deviation])
-    return text.getvalue()
+                cells = [scale, panel.title, line.name, panel.x, panel.y, x, y, deviation]
+                rows.append(Row(["" if cell is None else str(cell) for cell in cells]))
+    return Table(headers, rows, (0, 1, 2, 3, 4)).csv()
 
 
 def table_of(panel: Panel, title: str, note: str) -> Table:

@@ -210,7 +210,7 @@ def runs_of(plan: Plan, scale: Scale) -> list[Planned]:
 
 
 def address_of(settings: RunSettings, parent: str | None = None) -> str:
-    """A name for all that decides a run's result: the same for the same settings, wherever its data lie.
+    """A name for all that decides a run's result: the same for the same settings, wherever its data are.
 
     It is made of the run's parts and of what is set otherwise than by default, so that a setting that is added to the
     package leaves the addresses of earlier runs alone.

@@ -29,7 +29,7 @@ WINDOWS = 50  # parts of the stream over which the loss is averaged
 
 @dataclass
 class RunStore:
-    """Run folders under one folder. `reading` says where the images of a benchmark lie, `run_all` who runs them."""
+    """Run folders under one folder. `reading` says where the images of a benchmark are, `run_all` who runs them."""
 
     out: Path
     reading: Mapping[str, DataSettings]
@@ -86,7 +86,7 @@ class RunStore:
             return None
 
     def _settings(self, run: Planned) -> RunSettings:
-        """The settings with what belongs to this machine: where images lie, and the weights to start from."""
+        """The settings with what belongs to this machine: where images are, and the weights to start from."""
         update: dict[str, Any] = {"data": self.reading.get(run.settings.benchmark, run.settings.data)}
         if run.parent:
             parent = self.folder(run.parent)
