@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import copy
 import pickle
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import ocssl
+from ocssl._core import checkpoint
 from ocssl._core.exclusive_call import own_torch_state
+from ocssl._training.checkpoint_checks import check_state
+from ocssl.embed.export import export
+from ocssl.embed.image_encoder import ImageEncoder
+from ocssl.embed.vectors import Vectors
 from ocssl.errors import DataError, NonFiniteLoss, SettingError
+from ocssl.sklearn import Encoder
 
 SMALL = {
     "encoder.width": 4,
@@ -101,6 +110,79 @@ def test_images_made_in_inference_mode_are_learned_from() -> None:
     assert same(state(wanted), state(found))
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved learner, its export, and a folder of images."""
+    folder = tmp_path_factory.mktemp("place")
+    make().save(folder / "saved")
+    export(ocssl.load_encoder(folder / "saved"), "safetensors", folder / "export")
+    (folder / "photos").mkdir()
+    for number in range(6):
+        Image.fromarray(images(1, number)[0]).save(folder / "photos" / f"{number}.png")
+    return folder
+
+
+def index_of(encoder: ImageEncoder) -> ocssl.Index:
+    numbers = np.random.default_rng(0).normal(size=(50, encoder.dimension)).astype(np.float32)
+    rows, names = np.arange(50), [f"{n}" for n in range(50)]
+    found = Vectors(rows, names, ["a" * 64] * 50, numbers, [encoder.fingerprint] * 50, rows, rows, [None] * 50)
+    return ocssl.Index(found, encoder)
+
+
+def searched(place: Path) -> Any:
+    index = index_of(ocssl.load_encoder(place / "saved"))
+    return index.search(images(2)), index.search(index.unit[:3]), index.duplicates(0.3), index.outliers(5)
+
+
+def exported(place: Path) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        export(ocssl.load_encoder(place / "saved"), "safetensors", Path(folder) / "made")
+        return (Path(folder) / "made" / "model.safetensors").read_bytes()
+
+
+ENTRIES: dict[str, Callable[[Path], Any]] = {
+    "load_encoder": lambda place: ocssl.load_encoder(place / "saved")(images()),
+    "load an export": lambda place: ocssl.load_encoder(place / "export")(images()),
+    "encode": lambda place: ocssl.load_encoder(place / "saved").encode(torch.from_numpy(images()).permute(0, 3, 1, 2)),
+    "fingerprint": lambda place: ocssl.load_encoder(place / "saved").facts(),
+    "index": searched,
+    "images": lambda place: [(b.images, b.ids, b.labels) for b in ocssl.images(place / "photos", size=16, batch=4)],
+    "export": exported,
+    "tensors": lambda place: list(ocssl.Learner.load(place / "saved").tensors().values()),
+    "facts": lambda place: ocssl.Learner.load(place / "saved").facts(),
+    "resume": lambda place: checkpoint.read(place / "saved", check_state)[1],
+    "scikit-learn": lambda place: Encoder(place / "saved").fit().transform(images()),
+}
+
+
+def plain(found: Any) -> Any:
+    """Tensors as bytes, so that results can be compared; what is on another device or a tensor of inference fails."""
+    if isinstance(found, torch.Tensor):
+        assert found.device.type == "cpu"
+        assert not found.is_inference()
+        return str(found.dtype), found.detach().numpy().tobytes()
+    if isinstance(found, np.ndarray):
+        return str(found.dtype), found.tobytes()
+    return list(map(plain, found)) if isinstance(found, list | tuple) else found
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_modes_of_the_caller_change_nothing_anywhere(mode: str, entry: str, place: Path) -> None:
+    wanted = ENTRIES[entry](place)
+    with MODES[mode]():
+        found = ENTRIES[entry](place)
+        made = torch.zeros(()).dtype if mode == "float64" else None
+    assert plain(found) == plain(wanted)
+    assert made in (None, torch.float64)
+
+
+def test_between_batches_of_images_the_callers_modes_hold(place: Path) -> None:
+    with torch.inference_mode():
+        for _ in ocssl.images(place / "photos", size=16, batch=4):
+            assert torch.is_inference_mode_enabled()
+
+
 def run_threads(*works: Callable[[], object]) -> list[BaseException]:
     errors: list[BaseException] = []
 
@@ -144,6 +226,37 @@ def test_two_threads_that_train_take_turns() -> None:
     assert run_threads(*works) == []
     assert (learner.seen, learner.steps) == (32, 8)
     assert len(learner.memory) == 32
+
+
+def test_learners_in_threads_do_not_disturb_each_other_under_another_default_dtype() -> None:
+    """The default dtype is one for all threads: who puts it back must not do so while others compute."""
+    wanted = []
+    for number in range(2):
+        learner = make()
+        for seed in range(4):
+            learner.partial_fit(images(seed=10 * number + seed))
+        wanted.append(state(learner))
+    found = [make(), make()]
+
+    def train(number: int) -> None:
+        for seed in range(4):
+            found[number].partial_fit(images(seed=10 * number + seed))
+
+    with default_dtype():
+        assert run_threads(lambda: train(0), lambda: train(1)) == []
+        assert torch.get_default_dtype() == torch.float64
+    assert all(same(one, state(other)) for one, other in zip(wanted, found, strict=True))
+
+
+def test_the_last_thread_out_puts_the_default_dtype_back() -> None:
+    with default_dtype():
+        first, second = own_torch_state(), own_torch_state()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert torch.get_default_dtype() == torch.float32
+        second.__exit__(None, None, None)
+        assert torch.get_default_dtype() == torch.float64
 
 
 def test_without_the_lock_training_is_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,8 +333,10 @@ def test_ids_that_do_not_fit_and_masked_arrays_are_refused() -> None:
     assert learner.seen == 2
 
 
-@pytest.mark.parametrize("extra", [{"a": object()}, {"a": b"x"}, {"a": {1, 2}}])
-def test_an_extra_that_is_not_json_is_refused_and_nothing_is_written(extra: dict[str, Any], tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    "extra", [{"a": object()}, {"a": b"x"}, {"a": {1, 2}}, {"a": float("nan")}, [1], "x", 3, {1: 2, "b": 1}]
+)
+def test_an_extra_that_is_not_json_is_refused_and_nothing_is_written(extra: Any, tmp_path: Any) -> None:
     with pytest.raises(ocssl.errors.CheckpointError, match="extra must be JSON"):
         make().save(tmp_path / "saved", extra)
     assert not (tmp_path / "saved").exists()
@@ -233,3 +348,36 @@ def test_a_manifest_that_could_not_be_loaded_is_not_written(tmp_path: Any) -> No
     with pytest.raises(ocssl.errors.CheckpointError, match="keep less in extra"):
         learner.save(tmp_path / "saved", {"long": "x" * 2**24})
     ocssl.Learner.load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("folder", ["/proc/x/y", "/dev/null/x", "a\0b"])
+def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(folder: str) -> None:
+    with pytest.raises(ocssl.errors.CheckpointError, match=r"cannot save to .*\.$") as caught:
+        make().save(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_copy_made_while_another_thread_trains_is_of_one_moment() -> None:
+    learner, found, done = make(), [], threading.Event()
+
+    def train() -> None:
+        for seed in range(6):
+            learner.partial_fit(images(seed=seed))
+        done.set()
+
+    def copies() -> None:
+        while not done.is_set():
+            made = copy.deepcopy(learner)
+            found.append((made.steps, made.seen))
+
+    assert run_threads(train, copies) == []
+    assert all(steps * 4 == seen for steps, seen in found)
+
+
+def test_threads_that_export_to_one_place_take_turns(place: Path, tmp_path: Path) -> None:
+    def work() -> None:
+        export(ocssl.load_encoder(place / "saved"), "safetensors", tmp_path / "same")
+
+    assert run_threads(work, work, work) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["same"]
+    ocssl.load_encoder(tmp_path / "same")

@@ -40,7 +40,7 @@ def test_the_mutants_on_the_page_are_those_of_torture(monkeypatch: pytest.Monkey
     told = [int(n.replace(",", "")) for n in re.findall(r"^\| damaged [^|]+ \| ([\d,]+) \|", PAGE, flags=re.MULTILINE)]
     kinds = [
         ("image",),
-        ("manifest", "facts", "header"),
+        ("manifest", "facts", "header", "tensors"),
         ("parquet",),
         ("vectors",),
         ("weights",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +26,7 @@ from ocssl._distributed.ranks import ALONE, Ranks, other_ranks
 from ocssl._training import assembly
 from ocssl._training.assembly import usable_device
 from ocssl._training.batch import Join, as_ids, as_images
-from ocssl._training.checkpoint_checks import check_facts, check_state, check_values
+from ocssl._training.checkpoint_checks import check_facts, check_layouts, check_state, check_values
 from ocssl._training.finetune import keep_frozen, rest_encoder
 from ocssl._training.learner_context import LearnerContext
 from ocssl._training.non_finite import Guard
@@ -260,6 +262,10 @@ class Learner:
         All ranks take part, and the first one writes.
         """
         self.require_finite()
+        if not isinstance(extra, Mapping | None) or not _is_json(extra):
+            raise CheckpointError(
+                f"cannot save to {folder}: extra must be JSON, a dict of finite numbers, text and lists."
+            )
         with self.gathered_memory():
             tensors = self.tensors()
             others = self.ranks.others({name: tensors[name] for name in GENERATORS})
@@ -290,6 +296,13 @@ class Learner:
         tensors, facts = checkpoint.read(checkpoint.newest(folder), partial(check_state, encoder=encoder))
         return cls.restore(tensors, facts, encoder=encoder, device=device, ranks=ranks)
 
+    @exclusive
+    def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
+        made = memo[id(self)] = self.__class__.__new__(self.__class__)
+        vars(made).update(copy.deepcopy(vars(self), memo))
+        return made
+
+    @exclusive
     def facts(self) -> dict[str, Any]:
         """The part of the state that is not tensors."""
         return {
@@ -304,6 +317,7 @@ class Learner:
             "lr": self.lr,
         }
 
+    @exclusive
     def tensors(self) -> dict[str, Tensor]:
         """The part of the state that is tensors: network, optimizer, memory and random generators."""
         found = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
@@ -352,6 +366,7 @@ class Learner:
 
     def _load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         tensors = self.ranks.saved(tensors, GENERATORS)
+        check_layouts(tensors, self.tensors())
 
         def under(prefix: str) -> dict[str, Tensor]:
             return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
@@ -361,3 +376,11 @@ class Learner:
         self.memory.load_state(under("memory."))
         self._view_generator.set_state(tensors["generator.views"])
         self.join.generator.set_state(tensors["generator.join"])
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True

@@ -219,7 +219,7 @@ def test_a_save_that_dies_leaves_the_old_state(tmp_path: Path, monkeypatch: pyte
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", dying)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(CheckpointError, match="no space"):
         checkpoint.write(tmp_path, {"a": torch.zeros(3)}, {"steps": 4})
     tensors, facts = checkpoint.read(tmp_path)
     assert facts == FACTS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,23 @@ def test_a_file_is_replaced(tmp_path: Path) -> None:
         replace_file(tmp_path / "a", content)
         assert (tmp_path / "a").read_bytes() == content
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_threads_that_replace_the_same_file_do_not_meet(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for _ in threads.map(lambda n: replace_file(tmp_path / "a", bytes([n]) * 1000), range(100)):
+            pass
+    assert len(set((tmp_path / "a").read_bytes())) == 1
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    """As root, `-o /dev/full` made a file of the device."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RunFolderError, match="not a regular file"):
+        write_out(tmp_path / "pipe", b"x")
+    assert (tmp_path / "pipe").is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
 
 
 def test_a_new_file_leaves_an_older_one_alone(tmp_path: Path) -> None:

@@ -27,7 +27,15 @@ def test_keys_without_a_value_are_left_out() -> None:
     assert parse_toml(dump_toml({"a": None, "b": {"c": None, "d": {"e": None}}})) == {"b": {"d": {}}}
 
 
-@pytest.mark.parametrize("text", ["a", "a = " + "[" * 100_000, "a = " + "1" * 5_000])
+HUGE = [
+    "a = 0x" + "f" * 5_000,
+    "a = [[{b = 9223372036854775808}]]",
+    "[a]\nb = -9223372036854775809",
+    "a = 0b1" + "0" * 63,
+]
+
+
+@pytest.mark.parametrize("text", ["a", "a = " + "[" * 100_000, "a = " + "1" * 5_000, *HUGE])
 def test_bad_toml_is_one_kind_of_error(text: str) -> None:
     with pytest.raises(ValueError, match="not TOML"):
         parse_toml(text)

@@ -18,7 +18,9 @@ from safetensors.torch import load_file, save_file
 from conftest import random_images, small_settings
 from ocssl import Learner
 from ocssl._core import checkpoint
-from ocssl.errors import CheckpointError
+from ocssl.embed.image_encoder import load_encoder
+from ocssl.errors import CheckpointError, SettingError
+from ocssl.runs.initial_weights import read_weights
 
 State = tuple[dict[str, torch.Tensor], dict[str, Any]]
 SECONDS = 20  # nobody waits so long for a tiny checkpoint; the encoder that is asked for below takes longer
@@ -82,6 +84,36 @@ def with_large_other(state: State) -> State:
     return {**state[0], "momentum.other": torch.zeros(10**7)}, state[1]
 
 
+def with_tensor(end: str, make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[State], State]:
+    """The first tensor of the encoder with this end, or the one of that name, as something else."""
+
+    def change(state: State) -> State:
+        name = end if end in state[0] else first(state[0], end)
+        return {**state[0], name: make(state[0][name])}, state[1]
+
+    return change
+
+
+def full(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: torch.full_like(tensor, value)
+
+
+def cast(dtype: torch.dtype, value: float | complex | None = None) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda t: t.to(dtype) if value is None else torch.full_like(t, value, dtype=dtype)
+
+
+def momentum(state: State) -> str:
+    return next(name for name in state[0] if name.startswith("momentum.") and state[0][name].ndim > 1)
+
+
+def with_momentum(make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[State], State]:
+    return lambda state: with_tensor(momentum(state), make)(state)
+
+
+def scalar(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.zeros((), dtype=tensor.dtype)
+
+
 WRONG: dict[str, tuple[Callable[[State], State], str]] = {
     "NaN weight": (with_value(float("nan"), "weight"), "is not finite"),
     "infinite weight": (with_value(float("inf"), "weight"), "is not finite"),
@@ -100,6 +132,31 @@ WRONG: dict[str, tuple[Callable[[State], State], str]] = {
     "unknown": (with_more, "is unknown"),
     "long column": (with_large_column, "at most 24 rows"),
     "much more": (with_large_other, "more numbers than a learner"),
+    "float8 weight": (with_tensor("weight", cast(torch.float8_e4m3fn)), "has a type that is not read"),
+    "complex weight": (with_tensor("weight", cast(torch.complex64, complex("nan"))), "is complex64 .*ask for float32"),
+    "complex variance": (with_tensor("running_var", cast(torch.complex64)), "is complex64"),
+    "float64 beyond float32": (with_tensor("weight", cast(torch.float64, 1e300)), "is float64"),
+    "boolean weight": (with_tensor("weight", lambda t: t.bool()), "is bool"),
+    "complex momentum": (with_momentum(cast(torch.complex64)), "is complex64"),
+    "float64 momentum": (with_momentum(cast(torch.float64, 1e300)), "is float64"),
+    "scalar momentum": (with_momentum(scalar), "wanted float32"),
+    "float generator": (with_tensor("generator.views", lambda t: t.float()), "is float32"),
+    "scalar column": (with_tensor("memory.column.id", scalar), "is int64 .*at most 24 rows"),
+    "float column": (with_tensor("memory.column.born", lambda t: t.float()), "is float32"),
+    "shorter column": (with_tensor("memory.column.born", lambda t: t[:2]), "is int64"),
+    "NaN feature": (with_tensor("memory.column.feature", full(float("nan"))), "is not finite"),
+    "infinite loss": (with_tensor("memory.column.loss", full(float("inf"))), "is not finite"),
+    "negative arrival": (with_tensor("memory.column.born", full(-(2**63))), "born is out of range"),
+    "late arrival": (with_tensor("memory.column.born", full(2**62)), "born is out of range"),
+    "negative draws": (with_tensor("memory.column.draws", full(-1)), "draws is out of range"),
+    "seen by the memory": (with_tensor("memory.seen", full(2**63 - 1)), "memory.seen is out of range"),
+    "negative memory": (with_tensor("memory.seen", full(-1)), "memory.seen is out of range"),
+    "complex count": (with_tensor("memory.seen", cast(torch.complex64)), "memory.seen is out of range"),
+    "many memories": (with_tensor("memory.seen", lambda t: torch.zeros(5, dtype=t.dtype)), "memory.seen is int64"),
+    "seen": (with_fact("seen", 2**63 - 1), "out of range"),
+    "steps": (with_fact("steps", 2**63 - 1), "out of range"),
+    "large tile": (lambda s: ({**s[0], "tile.image": torch.zeros(10**7, dtype=torch.uint8)}, s[1]), "more numbers"),
+    "custom encoder": (with_fact("own_encoder", True), "pass encoder= to load it"),
 }
 
 
@@ -131,6 +188,42 @@ def packed(folder: Path, content: bytes, size: int | None = None) -> Path:
     text = {**manifest, "checksum": hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()}
     (folder / checkpoint.MANIFEST).write_text(json.dumps(text))
     return folder
+
+
+def rewritten(content: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """A tensor file with another header before the same numbers."""
+    length = int.from_bytes(content[:8], "little")
+    table = json.loads(content[8 : 8 + length])
+    change(table)
+    text = json.dumps(table).encode()
+    return struct.pack("<Q", len(text)) + text + content[8 + length :]
+
+
+@pytest.mark.parametrize("kind", ["offsets", "tile", "own", "overlap"])
+@pytest.mark.parametrize("load", [Learner.load, load_encoder, read_weights])
+def test_a_file_that_says_less_than_it_holds_is_not_read(
+    kind: str, load: Callable[[Path], object], state: State, tmp_path: Path
+) -> None:
+    more = 2**36
+    facts = state[1] if kind != "own" else changed(state[1], "own_encoder", True)
+    folder = write(tmp_path / "wrong", state[0], facts)
+    (file,) = folder.glob("*.safetensors")
+
+    def change(table: dict[str, Any]) -> None:
+        table.pop("__metadata__", None)
+        last = max(table, key=lambda name: table[name]["data_offsets"][1])
+        end = table[last]["data_offsets"][1]
+        if kind == "offsets":
+            table[last]["data_offsets"][1] += more
+        elif kind == "overlap":
+            table["tile.id"] = {"dtype": "U8", "shape": [more + end], "data_offsets": [0, more + end]}
+        else:
+            table["tile.x"] = {"dtype": "U8", "shape": [more], "data_offsets": [end, end + more]}
+
+    content = rewritten(file.read_bytes(), change)
+    packed(folder, content, len(content) + more)
+    with pytest.raises((CheckpointError, SettingError), match=r"is no tensor file|more numbers|pass encoder="):
+        load(folder)
 
 
 def header(shape: list[int], end: int) -> bytes:

@@ -70,6 +70,28 @@ def test_a_full_disk_behind_the_output_is_one_sentence(words: str, tmp_path: Pat
     assert (code, message) == (1, "ocssl: cannot read or write the output: No space left on device.\n")
 
 
+def test_a_limit_on_the_size_of_files_leaves_no_empty_folder(tmp_path: Path) -> None:
+    code, message = shell(f"ulimit -f 1; {COMMAND} run er-fifo synthetic {RUN} --out new/r", tmp_path)
+    assert code == 2
+    assert one_sentence(message), message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_is_dropped_where_no_more_files_may_be_opened(tmp_path: Path) -> None:
+    limit = "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))"
+    drop = "sys.modules['ocssl.cli.app']._drop_output()"
+    program = f"import resource, sys, ocssl.cli; print('x'); {limit}; {drop}; print('y')"
+    assert shell(f'{sys.executable} -c "{program}" > written', tmp_path) == (0, "")
+    assert b"y" not in (tmp_path / "written").read_bytes()
+
+
+def test_a_word_of_many_characters_is_cut_in_the_answer(tmp_path: Path) -> None:
+    code, message = shell(f"{COMMAND} run solar synthetic --seed {'9' * 5000}", tmp_path)
+    assert code == 2
+    assert one_sentence(message)
+    assert len(message) < 1600
+
+
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     assert shell(f"{COMMAND} list settings | head -1", tmp_path) == (0, "")
 

@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from hypothesis import strategies as st
 from mutants import as_json, as_toml, changed_bytes, changed_values
 from PIL import Image
+from safetensors.torch import load as unpack
 from safetensors.torch import save as pack
 
 import ocssl
@@ -178,6 +180,46 @@ def read_header(data: bytes, folder: Path) -> None:
     (place / body["tensors"]).write_bytes(packed)
     (place / checkpoint.MANIFEST).write_bytes(as_json({**body, "checksum": checkpoint._checksum(body)}))
     load_everywhere(place)
+
+
+DTYPES = [*checkpoint.DTYPES.values(), torch.float8_e4m3fn]
+VALUES = (float("nan"), float("inf"), -1.0, 1e38, 2**62, -(2**63), 255)
+
+
+@cache
+def sound_tensors() -> dict[str, torch.Tensor]:
+    _, header, tensors = sound_checkpoint()
+    return unpack(len(header).to_bytes(8, "little") + header + tensors)
+
+
+@st.composite
+def changed_tensors(draw: st.DrawFn) -> bytes:
+    """A tensor of the sound checkpoint with another type, shape or value, as a safetensors file."""
+    name = draw(st.sampled_from(sorted(sound_tensors())))
+    tensor = sound_tensors()[name]
+    match draw(st.integers(0, 3)):
+        case 0:
+            tensor = tensor.to(draw(st.sampled_from(DTYPES)))
+        case 1:
+            shapes = [tensor.reshape(-1)[:0], tensor[None], torch.zeros((), dtype=tensor.dtype), tensor.reshape(-1)]
+            tensor = draw(st.sampled_from(shapes))
+        case 2 if not tensor.is_floating_point():
+            value = draw(st.sampled_from([value for value in VALUES if isinstance(value, int)]))
+            tensor = torch.full_like(tensor, value % 256 if tensor.dtype == torch.uint8 else value)
+        case _:
+            dtype = tensor.dtype if tensor.is_floating_point() else torch.float64
+            tensor = torch.full_like(tensor, float(draw(st.sampled_from(VALUES))), dtype=dtype)
+    return pack({name: tensor.clone().contiguous()})
+
+
+def read_changed_tensors(data: bytes, folder: Path) -> None:
+    """The sound checkpoint with some tensors replaced, under a right checksum; what loads can be trained."""
+    place = folder / "00000001"
+    checkpoint.write(place, {**sound_tensors(), **unpack(data)}, sound_checkpoint()[0]["facts"])
+    load_everywhere(place)
+    learner = ocssl.Learner.load(place)
+    learner.transform(np.zeros((2, 3, 8, 8), np.uint8))
+    learner.partial_fit(np.zeros((3, 3, 8, 8), np.uint8))
 
 
 # ---- tables
@@ -418,6 +460,7 @@ READERS: dict[str, Reader] = {
         read_header,
         200,
     ),
+    "tensors": Reader("checkpoints: tensors under a right checksum", changed_tensors, read_changed_tensors, 100),
     "parquet": Reader("parquet files", lambda: changed_bytes(sound_parquet()), read_parquet, 200),
     "vectors": Reader("files of vectors", lambda: changed_bytes(sound_vectors()), read_vector_file, 200),
     "weights": Reader("weights of encoders", lambda: changed_bytes(sound_weights()), read_encoder_weights, 100),

@@ -125,6 +125,30 @@ def test_a_resume_that_is_killed_too_is_resumed(method: str, tmp_path: Path, tal
         shutil.rmtree(folder)
 
 
+@pytest.mark.parametrize("kind", ["run", "resume"])
+def test_pretraining_that_is_killed_is_resumed(kind: str, tmp_path: Path, tally: Tally) -> None:
+    def words(out: Path) -> list[str]:
+        settings = {**small_settings("pretrain"), **SETTINGS, "stream.experiences": 1}
+        left_out = ("schedule.batch", "schedule.stream_batch", "schedule.passes", "stream.epochs")
+        chosen = {key: value for key, value in settings.items() if key not in left_out}
+        sets = [word for key, value in chosen.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+        return ["pretrain", "synthetic", "--epochs", "2", "--batch", "12", "--out", str(out), *sets]
+
+    wanted = tmp_path / "wanted"
+    code, calls = command(words(wanted), wanted)
+    assert code == 0
+    before = len(calls) // 3 if kind == "resume" else 0  # it has been killed once already
+    for number in tally(f"pretrain, {kind}", len(calls), places(len(calls), f"pretrain {kind}", most=1)):
+        folder = tmp_path / f"killed-{number}"
+        command(words(folder), folder, before or number)
+        if kind == "resume":
+            command(["resume", str(folder)], folder, number)  # may end before
+        again = ["resume", str(folder)] if (folder / "run.toml").exists() else words(folder)
+        assert command(again, folder)[0] == 0
+        assert facts(folder) == facts(wanted), number
+        shutil.rmtree(folder)
+
+
 def copied(folder: Path, to: Path) -> Path:
     shutil.copytree(folder, to)
     return to
@@ -178,27 +202,41 @@ def using_commands(run: Path, images: Path, out: Path) -> dict[str, list[str]]:
     vectors = str(out / "vectors.parquet")
     embed = ["embed", str(run), str(images), "-o", vectors, "--workers", "1", "--quiet"]
     search = ["search", vectors, str(images / "0.png"), "--html", str(out / "page.html")]
-    export = ["export", str(run), "--format", "safetensors", "-o", str(out / "exported")]
-    return {"embed": embed, "embed --update": [*embed, "--update"], "search": search, "export": export}
+    export = ["export", str(run), "-o", str(out / "exported"), "--format"]
+    return {
+        "embed": embed,
+        **{f"embed {mode}": [*embed, mode] for mode in ("--update", "--refresh", "--align")},
+        "search": search,
+        "export": [*export, "safetensors"],
+        "export to ONNX": [*export, "onnx"],
+    }
 
 
-@pytest.mark.parametrize("name", ["embed", "embed --update", "search", "export"])
+USING = {"embed": 3, "embed --update": 3, "embed --refresh": 1, "embed --align": 1, "search": 3, "export": 3}
+USING |= {"export to ONNX": 1} if TORTURE else {}  # places that are tried by default; torch.onnx takes long
+
+
+@pytest.mark.parametrize("name", USING)
 @pytest.mark.parametrize("method", METHODS if TORTURE else METHODS[:1])
 def test_commands_that_use_a_run_and_are_killed_are_called_again(
     name: str, method: str, tmp_path: Path, tally: Tally
 ) -> None:
     pytest.importorskip("pyarrow", reason="vectors are parquet files")
-    run, images, start = finished_run(method, tmp_path / "done"), photos(tmp_path / "photos", 4), tmp_path / "start"
+    count = 21 if name == "embed --align" else 4  # an alignment takes at least 20 images
+    run, images, start = finished_run(method, tmp_path / "done"), photos(tmp_path / "photos", count), tmp_path / "start"
     start.mkdir()
-    if name in ("embed --update", "search"):
-        assert command(using_commands(run, images, start)["embed"], start)[0] == 0
-    photos(images, 7)
+    if name not in ("embed", "export", "export to ONNX"):
+        other = name in ("embed --refresh", "embed --align")  # of another encoder
+        first = finished_run(METHODS[METHODS.index(method) - 1], tmp_path / "first") if other else run
+        assert command(using_commands(first, images, start)["embed"], start)[0] == 0
+    if name != "embed --align":  # which takes unchanged images alone
+        photos(images, count + 3)
     wanted = copied(start, tmp_path / "wanted")
     code, calls = command(using_commands(run, images, wanted)[name], wanted)
     assert code == 0
     assert calls
     what = f"{name} {method}"
-    for number in tally(what, len(calls), places(len(calls), what, most=3)):
+    for number in tally(what, len(calls), places(len(calls), what, most=USING[name])):
         out = copied(start, tmp_path / f"killed-{number}")
         words = using_commands(run, images, out)[name]
         code, before = command(words, out, number)

@@ -1,6 +1,7 @@
 """Whatever a file holds, its reader gives a value or one line of text: no other error, no hang, no file left behind.
 
-`corpus/READER-WHAT` are files that once failed, or that are meant to. The rest are mutants of sound files, the same in
+`corpus/READER-WHAT` are files that once failed, or that are meant to; those with `sound` or `refused` in their names
+must be read or refused. The rest are mutants of sound files, the same in
 every run; `OCSSL_TORTURE=1` (`make torture`) reads many more of them.
 """
 
@@ -52,7 +53,13 @@ def fault(read: Callable[[bytes, Path], object], data: bytes, folder: Path) -> s
 def test_a_file_that_once_failed_gives_a_value_or_one_line(path: Path, tmp_path: Path) -> None:
     data = path.read_bytes()
     assert len(data) <= LARGEST
-    assert fault(READERS[path.name.partition("-")[0]].read, data, tmp_path / "read") == ""
+    read = READERS[path.name.partition("-")[0]].read
+    assert fault(read, data, tmp_path / "read") == ""
+    if "-sound-" in path.name:
+        read(data, emptied(tmp_path / "read"))
+    if "-refused-" in path.name:
+        with pytest.raises(OcsslError):
+            read(data, emptied(tmp_path / "read"))
 
 
 @pytest.mark.slow

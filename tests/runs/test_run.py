@@ -28,7 +28,7 @@ from ocssl.runs.config import read_settings, resolve_run, to_toml
 from ocssl.runs.events import Events, read_events
 from ocssl.runs.folder import create, finished, run_lock
 from ocssl.runs.progress import Bars, Progress
-from ocssl.runs.run import Position, _Session, execute
+from ocssl.runs.run import Position, _Session, execute, read_position
 from ocssl.runs.stop import Stop
 
 STREAM = {**SMALL_STREAM, "schedule.stream_batch": 5, "checkpoint.every": 3, "optimizer.lr": 0.05}
@@ -516,3 +516,46 @@ def test_a_stream_without_labels_is_evaluated_after_equal_shares_and_trains_the_
     last = [e for e in found[0] if e["event"] == "memory"][-1]
     assert len(last["born"]) == 14  # 42 images, three each; not 45, which nine minibatches could hold
     assert last["born"][-1] > 0
+
+
+WRONG_POSITIONS: dict[str, list[Any]] = {
+    "minibatches": ["x", -5, 10**30, 1.5, True, None, MINIBATCHES + 1],
+    "seconds": ["x", None, -1, float("nan"), float("inf"), True, 10**400],
+    "events": [-1, 2**70, "x", 1.5],
+    "warned": ["x", 0],
+    "evaluations": ["x", [1], [{"experience": "x"}], [{"experience": 1, "position": 1, "accuracy": "x"}], {}],
+    "data": [3, None],
+    "phases": [[], {"data": "x"}, {"data": float("nan")}],
+    "unknown": [1],
+}
+
+
+@pytest.mark.parametrize("name", WRONG_POSITIONS)
+def test_a_position_that_cannot_be_is_refused(name: str) -> None:
+    good = {"minibatches": 3, "seconds": 1.5, "events": 100, "warned": False, "data": "x", "phases": {"data": 1}}
+    assert read_position({"extra": {"position": good}}, MINIBATCHES).minibatches == 3
+    for value in WRONG_POSITIONS[name]:
+        with pytest.raises(CheckpointError, match=f"its {name} is "):
+            read_position({"extra": {"position": {**good, name: value}}}, MINIBATCHES)
+
+
+@pytest.mark.parametrize("facts", [{}, {"extra": None}, {"extra": []}, {"extra": {"position": "x"}}])
+def test_a_checkpoint_that_no_run_has_saved_has_no_position(facts: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match="not saved by a run"):
+        read_position(facts, MINIBATCHES)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_beyond_the_end_is_passed_over(
+    whole: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the run would count as finished, with the weights of its middle."""
+    folder = make(tmp_path / "r", "solar")
+    go(folder, 7)
+    newest = max((folder / "checkpoints").iterdir())
+    tensors, facts = checkpoint.read(newest)
+    facts["extra"]["position"]["minibatches"] = 999_999
+    checkpoint.write(newest, tensors, facts)
+    assert go(folder) is not None
+    assert "its minibatches is 999999" in capsys.readouterr().out
+    assert same_run(folder, whole["solar"])

@@ -11,18 +11,20 @@ needs, one after another.
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as pack_tensors
 from torch import Tensor
 
-from ocssl._core.host_memory import out_of_memory
+from ocssl._core.host_memory import check_memory, out_of_memory
 from ocssl._files.atomic import replace_file
 from ocssl._files.untrusted import open_file, read_json, reason
 from ocssl.errors import CheckpointError, OutOfMemory
@@ -32,7 +34,33 @@ FORMAT = "ocssl-checkpoint"
 VERSION = 1
 LARGEST_MANIFEST = 16 * 2**20  # bytes; a real one has a few thousand
 State = tuple[dict[str, Tensor], dict[str, Any]]  # tensors and facts
-Check = Callable[[Mapping[str, tuple[int, ...]], Mapping[str, Any]], None]  # of shapes and facts
+DTYPES = {  # of the tensors that are read, by their names in safetensors
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "C64": torch.complex64,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+class Layout(NamedTuple):
+    """What a file says of a tensor before it is read."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
+
+
+Layouts = Mapping[str, Layout]
+Check = Callable[[Layouts, Mapping[str, Any]], None]  # of layouts and facts
 MIGRATIONS: dict[int, Callable[[dict[str, Tensor], dict[str, Any]], State]] = {}  # version n -> from n to n + 1
 
 
@@ -54,18 +82,22 @@ def write(folder: str | Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
             f"cannot save to {folder}: its manifest would have {len(manifest)} bytes, and at most {LARGEST_MANIFEST} "
             "can be loaded; keep less in extra."
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / name, packed)
-    replace_file(folder / MANIFEST, manifest)
-    for stale in folder.glob("state-*.safetensors"):
-        if stale.name != name:
-            stale.unlink(missing_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / name, packed)
+        replace_file(folder / MANIFEST, manifest)
+        for stale in folder.glob("state-*.safetensors"):
+            if stale.name != name:
+                stale.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # a ValueError: a NUL in the name
+        check_memory(error)
+        raise CheckpointError(f"cannot save to {folder}: {reason(error)}.") from None
 
 
 def read(folder: str | Path, check: Check | None = None) -> State:
     """Tensors and facts of a folder, in today's format; anything missing, changed or strange is a CheckpointError.
 
-    `check` is called with shapes and facts, before any tensor is read, and may raise one.
+    `check` is called with layouts and facts, before any tensor is read, and may raise one.
     """
     manifest = Path(folder) / MANIFEST
     body = _read_manifest(manifest)
@@ -73,9 +105,9 @@ def read(folder: str | Path, check: Check | None = None) -> State:
     path = manifest.with_name(name)
     try:
         with open_file(path) as file:
-            shapes = read_shapes(file)
+            layouts = read_layouts(file)
             if check and body["version"] == VERSION:
-                check(shapes, body["facts"])
+                check(layouts, body["facts"])
             file.seek(0)
             packed = file.read()
     except CheckpointError as error:
@@ -107,7 +139,15 @@ def newest(folder: str | Path) -> Path:
 
 
 def read_shapes(file: IO[bytes]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the tensors in a file, from its first bytes; a ValueError if its size is not what they need."""
+    """The shapes of the tensors in a file, as `read_layouts`."""
+    return {name: layout.shape for name, layout in read_layouts(file).items()}
+
+
+def read_layouts(file: IO[bytes]) -> dict[str, Layout]:
+    """Types and shapes of the tensors in a file, from its first bytes.
+
+    A ValueError if they do not fill the file exactly, one after another: so whoever bounds them bounds what is read.
+    """
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
     if not 0 < length <= min(size - 8, LARGEST_MANIFEST):
@@ -116,17 +156,24 @@ def read_shapes(file: IO[bytes]) -> dict[str, tuple[int, ...]]:
     if not isinstance(header, dict):
         raise ValueError("its header is no table")
     header.pop("__metadata__", None)
-    ends = [0]
-    shapes = {}
+    layouts, places = {}, []
     for name, entry in header.items():
-        shape, (_, end) = entry["shape"], entry["data_offsets"]
-        if not all(type(number) is int and number >= 0 for number in (*shape, end)):
+        shape, (start, end), dtype = entry["shape"], entry["data_offsets"], DTYPES.get(entry["dtype"])
+        if not all(type(number) is int and 0 <= number < 2**63 for number in (*shape, start, end)):
             raise ValueError(f"{name} has an impossible shape")
-        shapes[name] = tuple(shape)
-        ends.append(end)
-    if max(ends) != size - 8 - length:
-        raise ValueError(f"it has {size} bytes, but its header describes {max(ends) + 8 + length}")
-    return shapes
+        if dtype is None:
+            raise ValueError(f"{name} has a type that is not read")
+        if end - start != math.prod(shape) * dtype.itemsize:
+            raise ValueError(f"{name} does not have the bytes of its shape")
+        layouts[name] = Layout(dtype, tuple(shape))
+        places.append((start, end))
+    places.sort()
+    bounds = [0, *(end for _, end in places), size - 8 - length]
+    if bounds[:-2] != [start for start, _ in places]:
+        raise ValueError("its tensors do not follow one another")
+    if bounds[-1] != bounds[-2]:
+        raise ValueError(f"it has {size} bytes, but its header describes {bounds[-2] + 8 + length}")
+    return layouts
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

@@ -1,23 +1,36 @@
 """Files written all or nothing: beside their place, flushed to disk, then moved there."""
 
+import errno
 import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
+from itertools import count
 from pathlib import Path
 from typing import IO
 
 from ocssl._files.lock import locked
 from ocssl.errors import RunFolderError
 
+_calls = count()
+
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file, over an older one if there is one."""
+    require_file(path)
     with _beside(path, content, own=True) as part:
         os.replace(part, path)
     remove_parts(path.parent, path.name)
+
+
+def require_file(path: Path) -> None:
+    """An OSError where something is that is no file: a device would be replaced, for all programs."""
+    with suppress(FileNotFoundError):
+        kind = path.lstat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind) or stat.S_ISDIR(kind)):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def new_file(path: Path, content: bytes) -> bool:
@@ -66,6 +79,7 @@ def written_once(path: Path, waiting: Callable[[], None]) -> Iterator[IO[bytes] 
 
 def move(file: IO[bytes], path: Path) -> None:
     """Flush an open file to disk and move it to its place."""
+    require_file(path)
     file.flush()
     os.fsync(file.fileno())
     os.replace(file.name, path)
@@ -103,7 +117,7 @@ def is_removed(path: Path) -> bool:
 @contextmanager
 def _beside(path: Path, content: bytes, own: bool) -> Iterator[Path]:
     """A file with this content beside a place, to be put there in the block. `own`: locked against removal."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}-{next(_calls)}.part")  # threads may write the same file
     try:
         with locked(part, "wb") if own else open(part, "wb") as file:
             file.write(content)

@@ -35,12 +35,10 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("not TOML that can be read") from None
     level: list[Any] = [table]
     for _ in range(DEEPEST):
-        level = [
-            item
-            for value in level
-            for item in (value.values() if isinstance(value, dict) else value)
-            if isinstance(item, dict | list)
-        ]
+        inside = [item for value in level for item in (value.values() if isinstance(value, dict) else value)]
+        if any(isinstance(item, int) and not -(2**63) <= item < 2**63 for item in inside):
+            raise ValueError("not TOML that can be read: a whole number beyond 64 bits")
+        level = [item for item in inside if isinstance(item, dict | list)]
     if level:
         raise ValueError(f"not TOML that can be read: more than {DEEPEST} levels deep")
     return table

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, get_args
 
 import cyclopts
@@ -64,7 +65,7 @@ def _run(words: Sequence[str] | None) -> int:
             require_room_for_torch()
         status = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        return complain(_one_sentence(error), BAD_INPUT)
+        return complain(str(OcsslError(_one_sentence(error))), BAD_INPUT)
     except OutOfMemory as error:
         return complain(str(OutOfMemory(error.lack, error.advice or LACKING)), FAILED)
     except OcsslError as error:
@@ -110,7 +111,12 @@ def _require_current_folder() -> None:
 
 def _drop_output() -> None:
     """Write nothing more, also not what is buffered when the process ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    handle = sys.stdout.fileno()
+    os.close(handle)  # first: there may be as many open files as the process may have
+    with suppress(OSError):
+        found = os.open(os.devnull, os.O_WRONLY)
+        if found != handle:
+            os.dup2(found, handle)
 
 
 def console(silent: bool = False) -> Console:

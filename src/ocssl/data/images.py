@@ -1,13 +1,14 @@
 """`ocssl.images`: the images of a folder or another source, in minibatches, without a benchmark or a run."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ocssl._core.exclusive_call import each_in_own_torch_state, own_torch_state
 from ocssl.data.decode.decoder import Fit
 from ocssl.data.decode.files import Paths, silent
 from ocssl.data.decode.image_set import LiveImages
@@ -18,6 +19,7 @@ from ocssl.errors import SettingError
 from ocssl.settings import StreamSettings, checked_int
 
 
+@own_torch_state()
 def images(
     source: str | os.PathLike[str],
     size: int = 64,
@@ -44,12 +46,12 @@ def images(
             raise SettingError(f"{name} is {value!r}: wanted {known[0]} or {known[1]}.")
     kind, place = parse_name(own_source(os.fspath(source)))
     found = BENCHMARKS.build(kind).find(Path(place) if place else None, StreamSettings(), silent)
-    return _batches(found, size, batch, fit, workers, bad_images)
+    return each_in_own_torch_state(_batches(found, size, batch, fit, workers, bad_images))
 
 
 def _batches(
     found: SourceImages, size: int, batch: int, fit: Fit, workers: int, bad_images: Literal["skip", "stop"]
-) -> Iterator[Batch]:
+) -> Generator[Batch]:
     first = 0
     for part in (found.train, found.test):
         if part is None:

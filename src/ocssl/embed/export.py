@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,9 +28,11 @@ from ocssl.encoders.weights import packed
 from ocssl.errors import CheckpointError, OcsslError, RunFolderError, SettingError, install
 
 Format = Literal["safetensors", "onnx", "timm", "hf"]
+_writing = threading.Lock()  # an export removes what killed ones have left, and would take a thread's for such
 CLOSE = 1e-5  # of the largest feature: how far ONNX Runtime may be from PyTorch on random images
 
 
+@own_torch_state()
 def export(encoder: ImageEncoder, kind: Format, output: Path, licence: str = "") -> list[Path]:
     """Write the encoder and its card, all or nothing; the files. A folder, or for ONNX a file that ends in .onnx."""
     encoder = encoder.cpu()
@@ -50,7 +53,8 @@ def export(encoder: ImageEncoder, kind: Format, output: Path, licence: str = "")
         return [output, output.with_suffix(".md")]
     facts = {**encoder.facts(), "export": kind}
     content = {**content, ENCODER: json.dumps(facts, indent=1, default=str).encode(), "README.md": card}
-    _write_folder(output, content)
+    with _writing:
+        _write_folder(output, content)
     return [output / name for name in content]
 
 

@@ -66,6 +66,7 @@ class ImageEncoder(nn.Module):
             blocks = [self.encode(block.to(device)) for block in pixels.split(BLOCK)] if len(pixels) else []
             return torch.cat(blocks) if blocks else torch.empty(0, self.dimension, device=device)
 
+    @own_torch_state()
     def encode(self, pixels: Tensor) -> Tensor:
         """Features of uint8 [b, 3, size, size]."""
         features: Tensor = self.network(self.normalised(pixels).contiguous(memory_format=torch.channels_last))
@@ -90,6 +91,7 @@ class ImageEncoder(nn.Module):
         return torch.from_numpy(np.array(resize_array(array, self.image_size, self.fit)))
 
     @property
+    @own_torch_state()
     def dimension(self) -> int:
         """The length of a feature vector."""
         return self.encode(
@@ -115,6 +117,7 @@ class ImageEncoder(nn.Module):
         }
 
     @property
+    @own_torch_state()
     def fingerprint(self) -> str:
         """A checksum of architecture, weights and preprocessing: only vectors of equal fingerprints may be compared."""
         made_of = [kept(self.architecture), self.preprocessing, *_config(self.architecture, self.network)]
@@ -173,6 +176,7 @@ def of_learner(learner: Learner, folder: Path | None = None) -> ImageEncoder:
     return ImageEncoder(network, size, fit, views.mean, views.std, architecture, about)
 
 
+@own_torch_state()
 def load_encoder(
     source: Learner | str | Path, *, encoder: nn.Module | None = None, device: str = "cpu"
 ) -> ImageEncoder:

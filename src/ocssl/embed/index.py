@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ocssl._core.exclusive_call import own_torch_state
 from ocssl.embed.image_encoder import ImageEncoder, load_encoder
 from ocssl.embed.vectors import Vectors, read_vectors, require_one_encoder, require_same
 from ocssl.errors import DataError, OcsslError, SettingError, install
@@ -45,6 +46,7 @@ class Index:
     'photos/cat.jpg'
     """
 
+    @own_torch_state()
     def __init__(self, vectors: Vectors, encoder: ImageEncoder | Learner | str | Path | None = None) -> None:
         self.fingerprint = require_one_encoder(vectors.encoders, "this file")
         self.rows = vectors
@@ -76,6 +78,7 @@ class Index:
         require_same(self.fingerprint, found.fingerprint, "these vectors and this run", _ADVICE)
         return found
 
+    @own_torch_state()
     def vectors_of(self, queries: Any) -> Tensor:
         """Unit vectors [q, d] of images, or of vectors (float [q, d] or [d]), or of the rows of another index.
 
@@ -96,6 +99,7 @@ class Index:
             found = self.encoder(queries).cpu().float()
         return torch.nn.functional.normalize(found)
 
+    @own_torch_state()
     def search(self, queries: Any, top: int = 20) -> list[list[Match]]:
         """For each image or vector the `top` most similar rows, the most similar first.
 
@@ -139,6 +143,7 @@ class Index:
         keys = np.asarray(found.keys).reshape(len(wanted), -1).tolist()
         return [self._matches((self.unit[row] @ query).tolist(), row) for row, query in zip(keys, wanted, strict=True)]
 
+    @own_torch_state()
     def neighbours(self) -> tuple[Tensor, Tensor]:
         """Of each row the most similar other rows: similarities and row numbers, [n, at most 32]."""
         return self._neighbours
@@ -157,6 +162,7 @@ class Index:
             places[start : start + len(near)] = where[~own].view(len(near), top)
         return values, places
 
+    @own_torch_state()
     def duplicates(self, threshold: float = 0.97) -> list[list[Match]]:
         """Groups of near-duplicates: images connected by similarities of at least `threshold`, or of one checksum.
 
@@ -187,6 +193,7 @@ class Index:
         chosen = sorted((group for group in groups.values() if len(group) > 1), key=lambda group: (-len(group), group))
         return [[self._match(float(self.unit[row] @ self.unit[group[0]]), row) for row in group] for group in chosen]
 
+    @own_torch_state()
     def outliers(self, top: int = 20) -> list[Match]:
         """The images that are least like their ten nearest others; the similarity is the mean of those."""
         top = min(checked_int("top", top, 1, 2**20), len(self))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ IN_USE = "another process is running in"
 def create(folder: Path, settings: RunSettings) -> None:
     """Make a run folder; an existing one is never overwritten."""
     content = to_toml(settings).encode()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         _refuse_used(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,6 +45,9 @@ def create(folder: Path, settings: RunSettings) -> None:
             if is_part(path, folder / SETTINGS):
                 path.unlink(missing_ok=True)
     except OSError as error:
+        for path in made:
+            with suppress(OSError):  # another process has put something there
+                path.rmdir()
         raise RunFolderError(f"cannot write to {folder}: {error.strerror}.") from None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ocssl._core import checkpoint
-from ocssl._training.checkpoint_checks import check_values
+from ocssl._training.checkpoint_checks import check_values, check_weights
 from ocssl.errors import CheckpointError, SettingError
 from ocssl.learner import Learner
 from ocssl.runs.config import InitSettings
@@ -25,7 +25,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             raise SettingError(f"cannot start from {folder}: the run has no checkpoint yet.")
         folder = known[max(known)]
     try:
-        tensors, _ = checkpoint.read(folder)
+        tensors, _ = checkpoint.read(folder, check_weights)
         check_values(tensors)
     except CheckpointError as error:
         raise SettingError(f"cannot start from {path}: {error}") from None

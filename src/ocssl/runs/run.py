@@ -4,7 +4,7 @@ import json
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -57,6 +57,40 @@ class Position:
     evaluations: list[dict[str, Any]] = field(default_factory=list)  # the events hold them, not the checkpoint
     data: str = ""  # fingerprint of the benchmark's images
     phases: dict[str, float] = field(default_factory=dict)  # seconds that each has taken
+
+
+def read_position(facts: Mapping[str, Any], minibatches: int) -> Position:
+    """The position in a checkpoint of a run of so many minibatches; a CheckpointError where it cannot be one."""
+    extra = facts.get("extra")
+    given = extra.get("position") if isinstance(extra, Mapping) else None
+    if not isinstance(given, Mapping):
+        raise CheckpointError("it was not saved by a run.")
+    checks: dict[str, Callable[[Any], bool]] = {
+        "minibatches": lambda value: type(value) is int and 0 <= value <= minibatches,
+        "seconds": _is_time,
+        "events": lambda value: type(value) is int and 0 <= value < 2**62,
+        "warned": lambda value: isinstance(value, bool),
+        "evaluations": lambda value: isinstance(value, list) and all(map(_is_evaluation, value)),
+        "data": lambda value: isinstance(value, str),
+        "phases": lambda value: isinstance(value, dict) and all(map(_is_time, value.values())),
+    }
+    for name, value in given.items():
+        if name not in checks or not checks[name](value):
+            raise CheckpointError(f"its {name} is {value!r:.40}, in a run of {minibatches} minibatches.")
+    return Position(**given)
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**62  # NaN is not
+
+
+def _is_evaluation(value: Any) -> bool:
+    """Whether a record of an evaluation has what the metrics of a run are made of."""
+    if not isinstance(value, dict) or not isinstance(value.get("tasks"), list | None):
+        return False
+    numbers = [value.get("accuracy"), *(value.get("tasks") or [])]
+    known = all(number is None or type(number) in (int, float) for number in numbers)
+    return known and all(type(value.get(name)) is int for name in ("experience", "position"))
 
 
 def execute(
@@ -176,9 +210,11 @@ class _Session:
         evaluations = []
         for event in read_events(self.folder / EVENTS):
             if event["event"] == "bad-image":
-                self.faults[event["name"]] = event["reason"]
+                self.faults[str(event.get("name"))] = str(event.get("reason"))
             elif event["event"] == "evaluation":
                 evaluations.append({key: value for key, value in event.items() if key not in ("event", "seconds")})
+        if not all(map(_is_evaluation, evaluations)):
+            raise RunFolderError(f"{self.folder / EVENTS} is damaged: it has an evaluation without its numbers.")
         self.position.evaluations = self.position.evaluations or evaluations  # older checkpoints hold them
 
     def _train(self) -> dict[str, Any] | None:
@@ -331,8 +367,8 @@ class _Session:
             try:
                 tensors, facts = checkpoint.read(folder, check_state)
                 learner = Learner.restore(tensors, facts, device=device, ranks=self.ranks)
-                position = Position(**facts["extra"]["position"])
-            except (CheckpointError, KeyError, TypeError) as error:
+                position = read_position(facts, len(self.stream))
+            except CheckpointError as error:
                 self.progress.warn(f"{folder} is skipped: {error}")
                 damaged.append(folder)
                 continue

@@ -30,8 +30,10 @@ VERSION = 4  # of all that decides the bits of a decoded image: a higher one mak
 MAX_PIXELS = 89_478_485  # from here on Pillow itself suspects a decompression bomb
 MAX_SIDE = 65_535
 MAX_SCANS = 500  # of a JPEG: each is a pass over all pixels, and can cost a few bytes
+MOST_SCANNED = 2 * 10**9  # pixels of a JPEG times its scans: a few seconds
 MOST_MEMORY = 2**30  # bytes that decoding an image of MAX_PIXELS takes
-ZEROS = 64  # consecutive zero bytes: compressed pixels never have this many
+ZEROS = 64  # consecutive zero bytes: most compressed pixels never have this many
+FLAT = 1024  # pixels that may take a zero byte in a WebP of one colour; libwebp's take ten times as many
 EMPTY = 8  # the part of an uncompressed image that may be black at one end alone: an eighth
 EXTRANEOUS = 16  # bytes between the segments of a JPEG; some cameras leave a few
 
@@ -55,7 +57,8 @@ _UPRIGHT = {  # by the EXIF tag of that number
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_ORIENTATION, _BITS, _PHOTOMETRIC = 0x0112, 258, 262  # tags of EXIF and TIFF
+_ORIENTATION, _BITS, _PHOTOMETRIC, _COMPRESSION = 0x0112, 258, 262, 259  # tags of EXIF and TIFF
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd8\xff]")  # the start of a JPEG's segment
 
 
 class BadImage(Exception):
@@ -167,13 +170,16 @@ def _decode(data: bytes, size: int, fit: Fit) -> Images:
         if max(width, height) > MAX_SIDE or width * height > MAX_PIXELS:
             raise BadImage(f"it has too many pixels ({width} x {height})")
         if image.format in ("JPEG", "MPO"):
+            most = min(MAX_SCANS, MOST_SCANNED // (width * height))
             # single bytes are counted ten times as fast, and most images do not have even those
-            if data.count(b"\xda") > MAX_SCANS and data.count(b"\xff\xda") > MAX_SCANS:
-                raise BadImage(f"it has more than {MAX_SCANS} scans")
+            if data.count(b"\xda") > most and data.count(b"\xff\xda") > most and _scans(data) > most:
+                raise BadImage(f"it has more than {most} scans")
             least = -(-4 * size // 3)
             image.draft(None, (least, least))  # a half, quarter or eighth of it where that is no less than this
         elif image.format == "PNG":
             _check_png(data)
+        elif image.format == "TIFF":
+            _check_tiff(data, image)
         rgb = _jpeg(data, image) if image.format in ("JPEG", "MPO") else None
         if rgb is None:
             image.load()
@@ -221,10 +227,11 @@ def _refuse_suspicious(data: bytes, image: Image.Image) -> None:
 
     Formats without checksums hide other damage: swapped or changed bytes may give another image that looks valid.
     """
-    kind = image.format
-    packed = kind in ("JPEG", "MPO", "WEBP", "AVIF", "HEIF", "JPEG2000")
-    if packed and _has_zeros(data) and bytes(ZEROS) in _compressed(data, str(kind)):
-        raise BadImage(f"it is suspicious: {ZEROS} zero bytes in a row among its pixels")
+    kind = str(image.format)
+    zeros = max(ZEROS, image.width * image.height // FLAT) if kind == "WEBP" else ZEROS
+    packed = kind in ("WEBP", "AVIF", "HEIF", "JPEG2000") or (kind in ("JPEG", "MPO") and not _packs_zeros(data))
+    if packed and _has_zeros(data) and bytes(zeros) in _compressed(data, kind):
+        raise BadImage(f"it is suspicious: {zeros} zero bytes in a row among its pixels")
     if kind in ("JPEG", "MPO") and image.info.get("progressive") and _lacks_scans(data):
         raise BadImage("it is suspicious: its last scans are missing")
     if kind in ("BMP", "DIB", "TIFF", "PPM") and data.endswith(bytes(ZEROS)):
@@ -248,6 +255,74 @@ def _lacks_scans(data: bytes) -> bool:
             missing.setdefault(component, [1] * 64)[first : last + 1] = [bits] * (last + 1 - first)
         at = end
     return any(map(any, missing.values()))
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Markers of the first image of a JPEG, and what their segments hold; compressed pixels are passed over."""
+    at = 2
+    while found := _MARKER.search(data, at):
+        marker, at = found[0][1], found.end()
+        if marker == 0xD9:
+            return
+        if marker == 0x01:
+            continue
+        length = int.from_bytes(data[at : at + 2], "big")
+        yield marker, data[at + 2 : at + length]
+        at += max(2, length)
+
+
+def _scans(data: bytes) -> int:
+    """How many scans the first image of a JPEG has; pictures and films that are appended to it do not count."""
+    return sum(marker == 0xDA for marker, _ in _segments(data))
+
+
+def _packs_zeros(data: bytes) -> bool:
+    """Whether a plain background can be zero bytes in this JPEG.
+
+    It is if the code of a block without details is all zeros in each table: progressive JPEG, and tables that were
+    made for the image. In one scan with the common tables it is not, for brightness at least.
+    """
+    first: dict[int, int] = {}  # table of details -> the symbol whose code is all zeros; 0: none follow
+    scans = 0
+    for marker, content in _segments(data):
+        if marker == 0xC4:
+            at = 0
+            while at + 17 < len(content):
+                if content[at] & 0x10:
+                    first[content[at]] = content[at + 17]
+                at += 17 + sum(content[at + 1 : at + 17])
+        elif marker == 0xDA:
+            scans += 1
+        elif 0xC1 < marker < 0xD0 and marker not in (0xC8, 0xCC):
+            return True  # progressive, or one of the rare kinds
+    return scans != 1 or not any(first.values())
+
+
+def _check_tiff(data: bytes, image: Image.Image) -> None:
+    """libtiff reports damage among compressed pixels, but Pillow hands out what there is."""
+    tags: Any = getattr(image, "tag_v2", {})
+    packing = tags.get(_COMPRESSION, 1)
+    if packing == 1:
+        return
+    tiles = 324 in tags
+    starts, counts = (tags.get(tag, ()) for tag in ((324, 325) if tiles else (273, 279)))
+    room = 16 * (image.width + 2**12) * (image.height + 2**12)  # bytes; tiles may reach beyond the edges
+    for start, count in zip(starts, counts, strict=False):
+        if start + count > len(data):
+            raise BadImage("it is truncated")
+        strip = data[start : start + count]
+        if packing in (8, 32946):  # deflate
+            unpack = zlib.decompressobj()
+            while strip and not unpack.eof and room > 0:
+                try:
+                    room -= len(unpack.decompress(strip, 2**20)) + 1
+                except zlib.error:
+                    raise BadImage("it is damaged: a checksum is wrong") from None
+                strip = unpack.unconsumed_tail
+            if not unpack.eof and count:
+                raise BadImage("it is damaged: a strip has no end")
+        elif packing in (4, 5) and bytes(ZEROS) in strip:  # fax and LZW
+            raise BadImage(f"it is suspicious: {ZEROS} zero bytes in a row among its pixels")
 
 
 def _has_zeros(data: bytes) -> bool:
