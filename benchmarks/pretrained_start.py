@@ -56,6 +56,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "heads first, rate 0.01": {**HEADS, "optimizer.encoder_lr": 0.01},
     "heads first, rate 0.03": {**HEADS, "optimizer.encoder_lr": 0.03},
     "heads first, rate 0.1": {**HEADS, "optimizer.encoder_lr": 0.1},
+    "100 steps of heads first, rate 0.01": {**NORM, "optimizer.encoder_start": 100, "optimizer.encoder_lr": 0.01},
 }
 STUDY = ["all trained", "first 5 stages frozen", "batch norm frozen, rate 0.001"]  # the last is the default
 SMALL = {

@@ -139,7 +139,7 @@ WRONG_KEEPS = [
     (LooksAtPixels, "a new rule"),
     (GlobalTorch, "global"),
     (GlobalNumpy, "global"),
-    (TooFew, "one an arriving"),
+    (TooFew, "one per arriving"),
 ]
 
 
@@ -270,7 +270,7 @@ class WideBatchLoss(Small):
 WRONG_OBJECTIVES = [
     (MemoryOfSteps, "whole state"),
     (WideBatchLoss, "one finite number"),
-    (BatchMean, "one a sample"),
+    (BatchMean, "one per sample"),
     (MeanRepeated, "place in the batch"),
     (Detached, "reaches the encoder"),
     (Noisy, "global"),

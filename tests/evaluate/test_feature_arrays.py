@@ -9,8 +9,8 @@ import torch
 from literal_latent import cloud
 
 from ocssl.evaluate import (
-    arrays,
     deviation,
+    feature_arrays,
     overlap,
     overlap_count,
     overlap_count_from,
@@ -100,8 +100,8 @@ def test_a_memory_mapped_array_is_shared_and_not_copied(tmp_path, dtype, mode):
 @pytest.mark.parametrize("dtype", [np.float16, np.int16, np.uint8, np.bool_])
 def test_other_types_are_shared_and_become_float32_block_by_block(dtype, monkeypatch):
     views = (cloud(40, 3, 6) * 20).astype(dtype)
-    assert arrays.shared_tensor("views", views, "[n, v, d]").data_ptr() == address(views)
-    monkeypatch.setattr(arrays, "BLOCK", 60)
+    assert feature_arrays.shared_tensor("views", views, "[n, v, d]").data_ptr() == address(views)
+    monkeypatch.setattr(feature_arrays, "BLOCK", 60)
     wide = views.astype(np.float32)
     assert deviation(views) == deviation(wide)
     assert deviation(views, per_sample=True).dtype == sample_angles(views).dtype == np.float32
@@ -123,7 +123,7 @@ def test_turned_and_skipped_axes_are_shared_and_backward_ones_copied():
 
 
 def test_a_value_that_is_not_finite_is_found_in_any_block(monkeypatch):
-    monkeypatch.setattr(arrays, "BLOCK", 4)
+    monkeypatch.setattr(feature_arrays, "BLOCK", 4)
     for place in (0, 13, 29):
         for bad in (math.nan, math.inf, -math.inf):
             values = np.ones((30, 3))

@@ -22,9 +22,9 @@ from literal_latent import (
 )
 
 from ocssl.evaluate import (
-    arrays,
     deviation,
-    latent,
+    feature_arrays,
+    latent_metrics,
     overlap,
     overlap_count,
     sample_angles,
@@ -95,8 +95,8 @@ def test_blocks_of_any_size_give_the_same_numbers(monkeypatch, block):
     views, features = cloud(23, 4, 5, 0.6), cloud(23, 1, 5)[:, 0]
     before = deviation(views), overlap_count(views), overlap_count(views, True), uniformity(features)
     angles = sample_angles(views)
-    monkeypatch.setattr(arrays, "ROWS", block)
-    monkeypatch.setattr(arrays, "BLOCK", block * 20)
+    monkeypatch.setattr(feature_arrays, "ROWS", block)
+    monkeypatch.setattr(feature_arrays, "BLOCK", block * 20)
     np.testing.assert_allclose(sample_angles(views), angles, atol=1e-14)
     after = deviation(views), overlap_count(views), overlap_count(views, True), uniformity(features)
     assert after == pytest.approx(before, abs=1e-12)
@@ -213,7 +213,7 @@ def test_deviation_keeps_its_digits_near_0(monkeypatch, dtype, tiny):
     exact /= np.sqrt(np.square(exact).sum(-1, keepdims=True))
     want = np.square(exact - exact.mean(1, keepdims=True)).sum(-1).mean(1)
     np.testing.assert_allclose(deviation(views, per_sample=True), want.astype(np.float64), rtol=3e-4)
-    monkeypatch.setattr(latent, "_NEAR", -1.0)  # float32 alone
+    monkeypatch.setattr(latent_metrics, "_NEAR", -1.0)  # float32 alone
     alone = deviation(views, per_sample=True)
     np.testing.assert_allclose(alone, want.astype(np.float64), atol=1e-6)
     assert dtype == np.float64 or tiny >= 1e-2 or abs(alone / want - 1).max() > 1e-2
@@ -246,7 +246,7 @@ def test_products_that_torch_may_round_to_fewer_digits_are_not_used(monkeypatch)
         return right(a.bfloat16().float(), b.bfloat16().float()) if a.dtype == torch.float32 else right(a, b)
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", coarse)
-    assert not arrays.float32_products(torch.device("cpu"))
+    assert not feature_arrays.float32_products(torch.device("cpu"))
     assert deviation(views) == pytest.approx(want, abs=1e-6)
-    monkeypatch.setattr(arrays, "float32_products", lambda device: True)
+    monkeypatch.setattr(feature_arrays, "float32_products", lambda device: True)
     assert abs(deviation(views) - want) > 1e-5

@@ -126,7 +126,7 @@ def test_names_are_safe_whatever_the_values_are(tmp_path: Path) -> None:
         ('methods = ["solar"]\n[data]\ncifar = "x"', "benchmark in [data]"),
         ('methods = ["solar"]\n[grid]\nmemory.capacity = 5', "a valid list"),
         ('methods = ["solar"]\n[grid]\nmemory.capacity = [400, 400.0]', "lists 400 twice"),
-        ('methods = ["solar"]\n[grid]\nmemory.capacity = [9223372036854775808]', "less than or equal"),
+        ('methods = ["solar"]\n[grid]\nmemory.capacity = [9223372036854775808]', "beyond 64 bits"),
         ('methods = ["solar"]\n[grid]\nterms = [{a = 1}]', "lists tables"),
         ('methods = ["solar"]\n[grid]\nmemory.capacty = [5]', "did you mean 'memory.capacity'?"),
         ('methods = ["er-fifo", "solar"]\n[grid]\nterms.overlap.wieght = [5]', "did you mean 'weight'?"),

@@ -119,7 +119,7 @@ def _beside(path: Path, content: bytes, own: bool) -> Iterator[Path]:
     """A file with this content beside a place, to be put there in the block. `own`: locked against removal."""
     part = path.with_name(f".{path.name}.{os.getpid()}-{next(_calls)}.part")  # threads may write the same file
     try:
-        with locked(part, "wb") if own else open(part, "wb") as file:
+        with locked(part, "wb", _wait) if own else open(part, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -127,6 +127,10 @@ def _beside(path: Path, content: bytes, own: bool) -> Iterator[Path]:
     finally:
         part.unlink(missing_ok=True)
     _sync(path.parent)
+
+
+def _wait() -> None:
+    """Another writer that removes what is left looks at this file: a moment."""
 
 
 def _sync(folder: Path) -> None:

@@ -111,9 +111,9 @@ def _require_current_folder() -> None:
 
 def _drop_output() -> None:
     """Write nothing more, also not what is buffered when the process ends."""
-    handle = sys.stdout.fileno()
-    os.close(handle)  # first: there may be as many open files as the process may have
     with suppress(OSError):
+        handle = sys.stdout.fileno()
+        os.close(handle)  # first: there may be as many open files as the process may have
         found = os.open(os.devnull, os.O_WRONLY)
         if found != handle:
             os.dup2(found, handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -35,7 +36,7 @@ IN_USE = "another process is running in"
 def create(folder: Path, settings: RunSettings) -> None:
     """Make a run folder; an existing one is never overwritten."""
     content = to_toml(settings).encode()
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    made = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
     try:
         _refuse_used(folder)
         folder.mkdir(parents=True, exist_ok=True)
