@@ -357,7 +357,12 @@ def test_long_runs_are_smoothed_and_the_legend_says_so(tmp_path: Path) -> None:
     (line,) = page.charts["ssl-1"][0]["lines"]
     assert len(line["y"]) == 143
     assert line["y"][0] == pytest.approx(3 / 7, rel=1e-4)
-    assert "smoothed: means of 7 minibatches" in page.visible
+    assert "smoothed: means of 7 recorded minibatches" in page.visible
+    kept = [events[0], *events[1::10]]  # as in docs/results: one step in ten
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in kept))
+    page = report(tmp_path, folder)
+    assert len(page.charts["ssl-1"][0]["lines"][0]["y"]) == 100
+    assert "not smoothed" in page.visible
 
 
 def test_what_was_not_measured_has_no_chart(tmp_path: Path) -> None:

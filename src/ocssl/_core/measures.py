@@ -116,6 +116,7 @@ MEASURES = Measures(
             "spread",
             "spread",
             "step",
+            format=".2f",
             progress="spread {:.2f}",
             caption="How far the features of different images lie apart. Only the alarm line matters: near 0, all "
             "images get the same features. A fall that ends above it is usual, as the encoder puts similar images "
@@ -127,6 +128,7 @@ MEASURES = Measures(
             "participation_ratio",
             "participation ratio",
             "step",
+            format=".1f",
             progress="participation ratio {:.0f}",
             caption="How many directions the features use. Near 1, they vary along one line only, which is a collapse; "
             "a rise means that images differ in more ways.",

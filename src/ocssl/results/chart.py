@@ -198,7 +198,7 @@ def step_chart(measure: Measure, runs: Sequence[Run], columns: Columns | None = 
     most = MOST_POINTS if len({run.series for run in runs}) < MANY else FEW_POINTS
     look, lines, windows = styles(runs), list[Line](), set[int]()
     for peers in _line_groups(runs):
-        sizes = [max(1, math.ceil((run.minibatches[1] or len(run.trace["share"])) / most)) for run in peers]
+        sizes = [max(1, math.ceil(_records(run) / most)) for run in peers]
         shares = [_means(run.trace["share"], size) for run, size in zip(peers, sizes, strict=True)]
         steps = [_means(run.trace["steps"], size) for run, size in zip(peers, sizes, strict=True)]
         step_at = {x: n for x, n, _ in means_at(zip(*own, strict=True) for own in zip(shares, steps, strict=True))}
@@ -217,10 +217,16 @@ def step_chart(measure: Measure, runs: Sequence[Run], columns: Columns | None = 
                 lines.append(replace(line, detail="step #"))
                 windows.update(sizes)
     several = " to ".join(str(end) for end in sorted({min(windows, default=1), max(windows, default=1)}))
-    how = "not smoothed: one point a minibatch" if several == "1" else f"smoothed: means of {several} minibatches"
+    how = "not smoothed" if several == "1" else f"smoothed: means of {several} recorded minibatches"
     alarm = [] if measure.alarm is None else [Level(measure.alarm, f"alarm below {measure.alarm:g}", alarm=True)]
     panel = Panel(STREAM, measure.axis, lines, levels=alarm if lines else (), note=how)
     return chart(measure.chart, measure.title, measure.caption, [panel], _changes(measure, lines))
+
+
+def _records(run: Run) -> float:
+    """How many minibatches the events of a run record, or will once it is finished: not all of a long or kept run."""
+    done, total = run.minibatches
+    return len(run.trace["share"]) * (total / done if done and total else 1)
 
 
 def _changes(measure: Measure, lines: Sequence[Line]) -> list[str]:
@@ -253,7 +259,8 @@ def age_chart(runs: Sequence[Run]) -> Chart | None:
             lines.append(replace(line, band=band, marks="all", detail="a quarter above #"))
     caption = (
         "Stream images that have passed since arrival: the median as a line, the middle half as a band. A line "
-        "that rises without end is a memory that no longer changes."
+        "that rises as fast as images arrive is a memory that no longer changes; half as fast, one that holds all of "
+        "the stream alike."
     )
     return chart("age", "Age of stored images", caption, [Panel(STREAM, "age, stream images", lines)])
 

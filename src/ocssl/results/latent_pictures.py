@@ -59,7 +59,7 @@ def make_moments(run: Run) -> tuple[list[Moment], list[str]]:
     states = [path for path in complete_checkpoints(run.folder, SNAPSHOTS) if path.name.isdecimal()]
     states = states or complete_checkpoints(run.folder)[-1:]
     if images is None or len(states) == 0:
-        return [], ["Neighbours need snapshots, and images that were stored; this run folder has none of them."]
+        return [], ["Neighbours need snapshots and stored images; there are none."]
     chosen = [states[i] for i in dict.fromkeys((0, len(states) // 2, len(states) - 1))]
     moments, notes, before = list[Moment](), list[str](), None
     for path in chosen:

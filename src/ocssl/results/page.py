@@ -181,12 +181,16 @@ def _style_and_script(numbers: dict[str, Any]) -> dict[str, Markup]:
 
 
 def pieces(words: str) -> list[tuple[str, bool]]:
-    """A name cut where a line may break: after a dot, an underscore, a slash or a space; and whether it stays whole.
+    """A name cut where a line may break: after a dot before a word, an underscore, a slash or a space; and whether it
+    stays whole.
 
     >>> pieces("memory.keep er-fifo")
     [('memory.', True), ('keep ', True), ('er-fifo', True)]
+    >>> pieces("0.25")
+    [('0.25', True)]
     """
-    return [(piece, len(piece) <= LONGEST_WORD) for piece in re.findall(r"[^._/\s]*[._/\s]|[^._/\s]+", words)]
+    found = re.findall(r"(?:[^._/\s]|\.(?=\d))*(?:[_/\s]|\.(?!\d))|(?:[^._/\s]|\.(?=\d))+", words)
+    return [(piece, len(piece) <= LONGEST_WORD) for piece in found]
 
 
 def _pictures(runs: Sequence[Run], follow: float) -> dict[str, Any]:

@@ -51,13 +51,16 @@ def health_table(runs: Sequence[Run]) -> Table:
         rows.append(Row((name, number_cell(seen, form=",.0f"), *measured, *traced, words), "", name, bool(ill)))
     headers = ("method", "images seen", "Deviation", "Overlap", "spread", "participation ratio", "SSL loss", "collapse")
     caption = (
-        "From the first value to the last, means over seeds; Deviation and Overlap begin with the untrained encoder."
+        "From the first value to the last, means over seeds; Deviation and Overlap begin with the untrained encoder. "
+        "Of values of every step, means of the first and last 5 %."
     )
     return Table(headers, rows, (0, 2, 3, 4, 5, 6, 7), caption=caption, key="health-table")
 
 
-LATENT = (("deviation", ".3f"), ("overlap", ".1%"))
-TRACED = (("spread", ".2f"), ("participation_ratio", ".1f"), ("ssl", ".3f"))
+LATENT, TRACED = (
+    [(key, MEASURES[key].format) for key in keys]
+    for keys in (("deviation", "overlap"), ("spread", "participation_ratio", "ssl"))
+)
 ENDS = 0.05  # of a curve of steps that its ends are means of
 
 
