@@ -76,7 +76,7 @@ def measure(count: int, width: int, workers: int, place: Path) -> dict[str, Any]
     embed(encoder, open_source(str(folder), lambda *_: None), output, workers=workers, report=report)
     wall, used = time.perf_counter() - wall, processor() - used
     after = bare(encoder)
-    fifth = next(mib for done, mib in seen if done >= count // 5)
+    fifth, end = next(mib for done, mib in seen if done >= count // 5), seen[-1][1]
     start = time.perf_counter()
     index = ocssl.Index.load(output, encoder=encoder)
     loading = time.perf_counter() - start
@@ -101,7 +101,7 @@ def measure(count: int, width: int, workers: int, place: Path) -> dict[str, Any]
         "embed_processor_ms": 1000 * used / count,
         "ratio": (before[0] + after[0]) / 2 / (wall / count),
         "ratio_processor": (before[1] + after[1]) / 2 / (used / count),
-        "memory_mib": {"after_a_fifth": fifth, "at_the_end": seen[-1][1]},
+        "memory_mib": {"after_a_fifth": fifth, "at_the_end": end},
         "load_index_seconds": loading,
         "search_ms": {
             "median": statistics.median(searches),
