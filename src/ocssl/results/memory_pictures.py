@@ -133,7 +133,7 @@ def evenly(count: int, most: int) -> Tensor:
 def contact_sheet(images: Tensor, alt: str, columns: int = COLUMNS, apart: int = 0) -> Sheet:
     """Tiles side by side on a clear ground: small images grow by a whole factor, large ones shrink. [n, 3, H, W]
 
-    With `apart` the first tile of each row has a frame and stands so many pixels apart.
+    With `apart` the first tile of each row has a frame and is separated by that many pixels.
     """
     high, wide = images.shape[2:]
     factor = TILE // max(high, wide) or TILE / max(high, wide)

@@ -60,7 +60,7 @@ class Position:
 
 
 def read_position(facts: Mapping[str, Any], minibatches: int) -> Position:
-    """The position in a checkpoint of a run of so many minibatches; a CheckpointError where it cannot be one."""
+    """The position in a checkpoint of a run with that number of minibatches; a CheckpointError where it cannot be one."""
     extra = facts.get("extra")
     given = extra.get("position") if isinstance(extra, Mapping) else None
     if not isinstance(given, Mapping):
@@ -167,7 +167,7 @@ def moments(stream: ExperienceStream, every: int, labelled: bool = True) -> list
 
 
 def equal_shares(total: int) -> list[int]:
-    """Where the equal shares of so many minibatches end.
+    """Where the equal shares of that many minibatches end.
 
     >>> equal_shares(80), equal_shares(3)
     ([10, 20, 30, 40, 50, 60, 70, 80], [1, 2, 3])
