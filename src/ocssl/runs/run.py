@@ -60,7 +60,7 @@ class Position:
 
 
 def read_position(facts: Mapping[str, Any], minibatches: int) -> Position:
-    """The position in a checkpoint of a run with that number of minibatches; a CheckpointError where it cannot be one."""
+    """The position in a checkpoint of a run with that many minibatches; a CheckpointError where it cannot be one."""
     extra = facts.get("extra")
     given = extra.get("position") if isinstance(extra, Mapping) else None
     if not isinstance(given, Mapping):
