@@ -90,6 +90,18 @@ def python(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
+def test_the_architecture_page_justifies_every_dependency() -> None:
+    section = (ROOT / "docs" / "architecture.md").read_text().split("## Dependencies\n")[1]
+    rows = re.findall(r"^\| (?!package|---)([^|]+?) \|", section, flags=re.MULTILINE)
+    named = {name_of(name) for row in rows for name in row.partition(" (")[0].split(", ")}
+    extras = {extra: {name_of(wanted) for wanted in wants} - {"ocssl"} for extra, wants in EXTRAS.items()}
+    assert named == {name_of(wanted) for wanted in PROJECT["dependencies"]}.union(*extras.values())
+    of_extras = re.findall(r"^\| ([^|]+?) \(extra `(\w+)`\)", section, flags=re.MULTILINE)
+    assert sorted((name_of(name), extra) for names, extra in of_extras for name in names.split(", ")) == sorted(
+        (name, extra) for extra, names in extras.items() if extra != "dev" for name in names
+    )
+
+
 @pytest.mark.process
 def test_wheel_and_sdist_pass_twine_check(built: Path) -> None:
     assert sorted(path.name.rpartition(".")[2] for path in built.iterdir()) == ["gz", "whl"]
