@@ -140,12 +140,12 @@ def _one_sentence(error: CycloptsError) -> str:
         close = nearest(word, [name for name in app if not name.startswith("-")])
         hint = f"did you mean {close!r}?" if close else "see: ocssl --help"
         return f"unknown command {word!r}: {hint}"
-    choices = get_args(error.target_type) if isinstance(error, cyclopts.CoercionError) and error.target_type else ()
+    choices = [choice for choice in get_args(getattr(error, "target_type", None)) if isinstance(choice, str)]
     if isinstance(error, cyclopts.CoercionError) and error.token and choices:
         name = error.token.keyword or (error.argument.name.lstrip("-").upper() if error.argument else "the value")
-        close = nearest(error.token.value, map(str, choices))
+        close = nearest(error.token.value, choices)
         hint = f"did you mean {close!r}? " if close else ""
-        return f"{name} is {error.token.value!r}: {hint}Known: {', '.join(map(str, choices))}."
+        return f"{name} is {error.token.value!r}: {hint}Known: {', '.join(choices)}."
     return " ".join(str(error).split())
 
 

@@ -21,7 +21,7 @@ def bench(
     compare: Path | None = None,
     json: Json = False,
 ) -> int:
-    """Measure the speed of each part on this machine, beside a plain implementation of the same.
+    """Measure the speed of each part on this machine, compared with a simple implementation of it.
 
     Prints each measurement with its quartiles and, if there is one, its limit. Close other programs first. Ends with
     exit code 1 if a limit is missed or, with --compare, a measurement is worse than before.
@@ -39,7 +39,7 @@ def bench(
     output
         A JSON file for all measurements.
     compare
-        The --output of an earlier call on this machine, to show its measurements beside the new ones.
+        A file that --output wrote on this machine: its measurements are shown beside the new ones.
     """
     from ocssl.bench import harness
     from ocssl.bench.timing import Effort, Row

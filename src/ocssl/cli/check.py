@@ -38,7 +38,7 @@ def check(
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Look at images of your own before a run: counts, sizes, faults, labels, and the time and memory of a run here.
+    """Check your images before a run: counts, sizes, faults, labels, and the time and memory that a run takes here.
 
     Writes nothing. Exit code 0 if a run can start, whatever it would skip.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ocssl.cli.app import IMAGES, app, console, print_json
-from ocssl.cli.options import Count, Device, Json, Quiet, Switch
+from ocssl.cli.options import Count, Device, Json, Number, Quiet, Switch
 from ocssl.errors import SettingError, printable
 
 if TYPE_CHECKING:
@@ -51,11 +51,12 @@ def embed(
     output
         The parquet file to write.
     update
-        Embed only new and changed images, and take out those that are gone.
+        Embed only new and changed images, and remove the rows of deleted ones.
     refresh
-        Embed again every image whose vector another encoder made or --align mapped.
+        Embed again the images whose vectors come from another encoder or from --align.
     align
-        Do not embed again: map the vectors of another encoder into this one's space, by a linear fit on some images.
+        Instead of embedding again, map the vectors of another encoder into this one's space, by a linear fit on some
+        images.
     dtype
         float32 (the default), or float16 for half the size.
     workers
@@ -120,12 +121,12 @@ def search(
     *,
     top: Count = 20,
     duplicates: Switch = False,
-    threshold: float = 0.97,
+    threshold: Number = 0.97,
     encoder: Path | None = None,
     html: Path | None = None,
     json: Json = False,
 ) -> int:
-    """Find the nearest images to yours in a file of vectors, or list its near-duplicates and outliers.
+    """Find the images most similar to yours in a file of vectors, or list its near-duplicates and outliers.
 
     Example: ocssl search vectors.parquet cat.jpg --top 10 --html cats.html
 
@@ -134,13 +135,13 @@ def search(
     vectors
         The file that ocssl embed wrote.
     images
-        The images whose neighbours are wanted.
+        The query images.
     top
         Results for each image.
     duplicates
         Show groups of near-duplicates, and the images that are least like all others.
     threshold
-        The similarity (cosine) from which two images count as near-duplicates.
+        The cosine similarity from which two images count as near-duplicates.
     encoder
         The run or export that made the vectors, if it has been moved.
     html

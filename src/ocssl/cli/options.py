@@ -14,9 +14,22 @@ def _whole_number(type_: type, tokens: Sequence[Token]) -> int:
         raise ValueError(f"{tokens[0].value!r} is not a whole number.") from None
 
 
+def _whole_numbers(type_: type, tokens: Sequence[Token]) -> list[int]:
+    return [_whole_number(int, [token]) for token in tokens]
+
+
+def _number(type_: type, tokens: Sequence[Token]) -> float:
+    try:
+        return float(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} is not a number.") from None
+
+
 Count = Annotated[int, Parameter(converter=_whole_number)]
 Switch = Annotated[bool, Parameter(negative=())]
+Number = Annotated[float, Parameter(converter=_number)]
 Seed = Count
+Seeds = Annotated[list[int] | None, Parameter(negative=(), converter=_whole_numbers)]
 Assignments = Annotated[
     list[str] | None,
     Parameter(
@@ -34,22 +47,22 @@ Benchmark = Annotated[
 ]
 RunFolder = Annotated[Path, Parameter(help="The run folder.")]
 Data = Annotated[Path | None, Parameter(help="The folder or archive with the benchmark's data.")]
-Moved = Annotated[Path | None, Parameter(help="The new place of the benchmark's data, if they have been moved.")]
+Moved = Annotated[Path | None, Parameter(help="The new location of the benchmark's data, if it was moved.")]
 BadImages = Annotated[
     Literal["skip", "stop"] | None,
-    Parameter(help="Skip images that cannot be used and list them (the default), or stop at the first."),
+    Parameter(help="What to do with unusable images: skip and list them (the default), or stop at the first."),
 ]
 Preset = Annotated[
     Literal["none", "cpu", "gpu", "auto"],
     Parameter(
-        help="Shrink encoder, replay memory and batch to fit a CPU or a GPU; auto: as this machine needs it. What "
-        "--set names stays."
+        help="Shrink encoder, replay memory and batch to suit a CPU or a GPU; auto: gpu on a GPU with enough memory, "
+        "else cpu. Values of --set take precedence."
     ),
 ]
 Cache = Annotated[Path | None, Parameter(help="The folder for decoded images; by default the user's cache folder.")]
 Compat = Literal["none", "authors"]
 COMPAT = Parameter(
-    help="authors: train and score the linear probe as the published code of SOLAR's authors does (docs/evaluation.md)."
+    help="authors: train and score the linear probe as in the published code of SOLAR's authors (docs/evaluation.md)."
 )
 Parts = Annotated[
     Path | None,
@@ -66,11 +79,9 @@ Device = Annotated[
 Json = Annotated[bool, Parameter(negative=(), help="Print the result as JSON only.")]
 Ray = Annotated[
     str | None,
-    Parameter(
-        help="Run on a Ray cluster: its address, auto for the one that is running here, local to start one here."
-    ),
+    Parameter(help="Run on a Ray cluster: its address; auto: the cluster running here; local: start one here."),
 ]
-Threads = Annotated[Count, Parameter(help="Threads of each run.")]
+Threads = Annotated[Count, Parameter(help="Threads per run.")]
 Checkpoint = Annotated[str, Parameter(help="all, last, or minibatch numbers such as 225,450.")]
 Processes = Annotated[Count, Parameter(help="Parallel processes, one checkpoint each; 0: one per core, or per GPU.")]
 Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ocssl.cli.app import STUDY, app, complain, console, print_json
-from ocssl.cli.options import Cache, Count, Device, Json, Ray, Switch, Threads
+from ocssl.cli.options import Cache, Count, Device, Json, Ray, Seeds, Switch, Threads
 from ocssl.cli.run import chosen_device, exit_code, given_settings, require_exists
 from ocssl.errors import SettingError
 
@@ -24,7 +24,7 @@ def reproduce(
     scale: Literal["mini", "paper"] = "mini",
     benchmark: str | None = None,
     only: Annotated[list[str] | None, Parameter(negative=())] = None,
-    seed: Annotated[list[int] | None, Parameter(negative=())] = None,
+    seed: Seeds = None,
     out: Path | None = None,
     data: Annotated[list[str] | None, Parameter(negative=())] = None,
     cache: Cache = None,
@@ -38,15 +38,16 @@ def reproduce(
 ) -> int:
     """Reproduce tables and figures of the SOLAR paper, with its numbers beside ours.
 
-    A run that several tables need is made once. After a stop or a crash, the same command continues. Figures, tables
-    (Markdown, LaTeX, CSV) and runs are in the output folder.
+    Runs that several tables share are trained once. After a stop or a crash, the same command continues. The output
+    folder has the figures, the tables (Markdown, LaTeX, CSV) and the runs.
 
     Example: ocssl reproduce table2 --scale mini --benchmark synthetic
 
     Parameters
     ----------
     what
-        table1 to table7, figure2, figure3, figure5 to figure20, all; evidence or field (see: ocssl list experiments).
+        table1 to table7, figure2, figure3, figure5 to figure20, or all of these; evidence or field (see: ocssl list
+        experiments).
     scale
         paper: the exact settings of the SOLAR paper, for GPUs; mini: one fixed, smaller protocol for a CPU.
     benchmark
@@ -59,7 +60,7 @@ def reproduce(
     out
         The output folder; by default reproduced/SCALE-BENCHMARK, or reproduced/paper.
     data
-        The folder or archive with the benchmark's data; NAME=PATH, once for each, if there are several benchmarks.
+        The folder or archive with the benchmark's data. With several benchmarks: NAME=PATH, once per benchmark.
     workers
         Runs at a time; 0: as many as there are cores.
     dry_run

@@ -18,6 +18,7 @@ from ocssl.cli.options import (
     Device,
     Json,
     Moved,
+    Number,
     Parts,
     Processes,
     RunFolder,
@@ -110,7 +111,7 @@ def evaluate(
     probe
         linear, ridge or knn; may be given several times. By default the run's own.
     per_task
-        Also one probe per task: past, current and future tasks, forgetting, forward transfer.
+        Also train one probe per task: accuracy on past, current and future tasks, forgetting, forward transfer.
     """
     from ocssl.results.evaluate_runs import evaluate_run, evaluation_table
 
@@ -139,13 +140,14 @@ def diagnose(
     Parameters
     ----------
     on
-        Images to measure: stream (the default), memory (stored at that moment) or test; may be given several times.
+        Images to measure: stream (the default), memory (those stored at the checkpoint) or test; may be given several
+        times.
     samples
-        Images of each set of --on, chosen at random; 0: all.
+        Images per set of --on, chosen at random; 0: all.
     views
         Random views of each image.
     times
-        Also the spectrum and uniformity of past, current and future tasks, separately.
+        Also measure spectrum and uniformity on past, current and future tasks separately.
     """
     from ocssl.results.evaluate_runs import diagnose_run, diagnosis_table
 
@@ -161,7 +163,7 @@ def report(
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("report.html"),
     figures: Path | None = None,
     tables: Path | None = None,
-    follow: float | None = None,
+    follow: Number | None = None,
     parts: Parts = None,
     json: Json = False,
 ) -> int:
@@ -232,8 +234,7 @@ def compare(folders: list[Path], /, *, label_free: Switch = False, json: Json = 
     folders
         Run folders, or folders that contain run folders.
     label_free
-        Show instead how well label-free measures correlate with probe accuracy (rank correlation), within runs and
-        between methods.
+        Instead, show the rank correlation of label-free measures with probe accuracy, within runs and between methods.
     """
     from ocssl._core.registry import load_parts
     from ocssl.results import tables

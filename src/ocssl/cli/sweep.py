@@ -34,7 +34,7 @@ def sweep(
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Run a grid of methods, benchmarks, seeds and settings in parallel; the same command again continues.
+    """Run a grid of methods, benchmarks, seeds and settings in parallel. After a stop, the same command continues.
 
     Example: ocssl sweep sizes.toml --workers 2, where sizes.toml has these four lines (more in docs/sweeps.md):
 

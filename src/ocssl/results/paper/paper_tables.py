@@ -162,8 +162,8 @@ def cost_table(costs: Sequence[Costed], scale: Scale, machine: Machine) -> Table
     how = "measured rates" if machine.measured else "an assumed utilisation of its data sheet"
     note = (
         f"{scale.note} {total} runs in all, {flops:.2e} FLOP, {_hours(seconds)} one after another on {machine.name} "
-        f"(estimate from {how}; reading and decoding images and what figures 3, "
-        "10 to 15 and 20 look back at are not counted)."
+        f"(estimate from {how}; reading and decoding of images and the later diagnoses of "
+        "figures 3, 10 to 15 and 20 are not counted)."
     )
     if guessed := sorted({key for costed in costs for key in costed.plan.guessed}):
         note += f" Values that the paper shows on an axis only, and so are guesses: {', '.join(guessed)}."
