@@ -30,7 +30,6 @@ from ocssl.terms import TERMS
 ENCODER = '''
 from torch import nn
 
-from ocssl.data.sources.source import BENCHMARKS, is_drawn, own_source
 from ocssl.encoders import ENCODERS
 
 

@@ -1,4 +1,4 @@
-"""Explicit generators, initial weights from them, and modes of a network for a while: no global state is used."""
+"""Random generators, initial weights drawn from them, and temporary modes of a network, without global state."""
 
 import hashlib
 import math

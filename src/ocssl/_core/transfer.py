@@ -1,4 +1,4 @@
-"""Tensors on their way to a device, and the memory that they give back. Imports no torch."""
+"""Copying tensors to a device, and keeping freed memory for the next step. Imports no torch."""
 
 from __future__ import annotations
 

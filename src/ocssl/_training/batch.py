@@ -1,4 +1,4 @@
-"""Batches: the images that callers hand in, checked, and stream and replayed rows side by side or mixed (LUMP)."""
+"""Batches: checks of the caller's images, and how stream and replayed rows are joined: side by side or mixed (LUMP)."""
 
 from dataclasses import dataclass
 from typing import Any

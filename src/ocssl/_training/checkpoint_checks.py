@@ -1,4 +1,4 @@
-"""Whether a checkpoint can be that of a learner: types, shapes, sizes and values, before anything is built of it."""
+"""Checks of a checkpoint before a learner is built from it: types, shapes, sizes and values."""
 
 import math
 from collections.abc import Mapping

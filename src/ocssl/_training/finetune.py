@@ -1,4 +1,4 @@
-"""Fine-tuning: which parts of the encoder are trained, at which rates, and what of it stays as it was."""
+"""Fine-tuning: frozen parts of the encoder, and learning rates of the others."""
 
 from __future__ import annotations
 

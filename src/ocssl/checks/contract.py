@@ -1,4 +1,4 @@
-"""What all contract checks share, and the contract of streams."""
+"""The error and the seeded block that all contract checks use, and the contract of streams."""
 
 import random
 from collections.abc import Callable, Iterator

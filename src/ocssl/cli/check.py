@@ -1,4 +1,4 @@
-"""`ocssl check`: what a run over images of one's own would use, skip and take, and how to start it."""
+"""`ocssl check`: what a run over the user's images would use and skip, its time and memory, and its command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that read finished or running runs: `ocssl evaluate`, `diagnose`, `report`, `compare`, `list`."""
+"""Commands that read runs, finished or not: `ocssl evaluate`, `diagnose`, `report`, `compare`; and `ocssl list`."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def report(
 
 
 def _follow(folders: list[Path], output: Path, seconds: float, screen: Console) -> None:
-    """Write the page again and again until every run is finished, or the user stops it: then once more."""
+    """Write the page every `seconds` until all runs are finished or the user stops it, then a last time."""
     from ocssl.errors import SettingError
     from ocssl.results import write_report
     from ocssl.results.read_runs import read_runs

@@ -1,4 +1,4 @@
-"""What a run over images of one's own would use, leave out and take, found before there is a run folder."""
+"""A survey of the user's images before a run: what it would use and skip, and its time and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arrives: images with what evaluation may know of them, in minibatches of a fixed order."""
+"""Streams: images in minibatches of a fixed order, with the labels that only evaluation sees."""
 
 from __future__ import annotations
 

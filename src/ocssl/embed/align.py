@@ -1,4 +1,4 @@
-"""From the vectors of one encoder to those of another: a linear map, and its error on images that it did not see."""
+"""Aligns the vectors of one encoder with those of another by a linear map, with its error on held-out images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders in the words of timm and transformers: config and weights under the names that these libraries know.
+"""Export to timm and transformers: config and weights under the names that these libraries use.
 
 Only what they compute exactly is translated. Both start a ResNet with a 7x7 convolution of stride 2 and a pooling, so
 the stem for small images cannot be expressed.

@@ -1,4 +1,4 @@
-"""What the package knows of encoders: their registry, the images that they were made for, their features and stages."""
+"""The registry of encoders, the images that they were made for, and their features and stages."""
 
 import itertools
 import math

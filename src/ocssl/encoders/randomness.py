@@ -1,4 +1,4 @@
-"""Encoders that draw random numbers in training, by dropout or stochastic depth, from numbers of their own.
+"""Dropout and stochastic depth draw from the encoder's seed and number of passes, which are saved with it.
 
 PyTorch's dropout draws from the global generator, which belongs to the caller. Here every pass in train mode gets a
 seed made of the encoder's seed and the number of its passes so far; that number is saved with the weights, and the

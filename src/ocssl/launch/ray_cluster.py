@@ -1,4 +1,4 @@
-"""The same runs on a Ray cluster: no shared disk, and runs of a lost node resume elsewhere from their last checkpoint.
+"""Runs on a Ray cluster without a shared disk: those of a lost node resume elsewhere from their last checkpoint.
 
 A run is a task on one node. It works in a folder on the node and sends its events and checkpoints back as they come;
 the run folder here can be resumed at any time, by this command or by `ocssl resume`.

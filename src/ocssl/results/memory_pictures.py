@@ -1,4 +1,4 @@
-"""Memories as pictures: what is kept at the end, and what was evicted on the way."""
+"""Pictures of the replay memory: what it holds at the end, and what it evicted during the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of runs: in what they differ as a table, and what they have in common once."""
+"""Settings of runs: a table of those that differ, and those that all runs share."""
 
 from __future__ import annotations
 

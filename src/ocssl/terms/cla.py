@@ -1,4 +1,4 @@
-"""CLA: features of now, through a head, are aligned with features of the past (AEP, APRE, ARP in public code)."""
+"""CLA: current features, through a head, are aligned with past ones (AEP, APRE, ARP in public code)."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Osiris (Zhang et al., 2024): now, past, and the border between the two, each contrasted; for the objective `none`."""
+"""Osiris (Zhang et al., 2024): contrasts current samples, past ones, and both with each other; for `none`."""
 
 import torch
 from torch import Tensor, nn
