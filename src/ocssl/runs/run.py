@@ -208,7 +208,8 @@ class _Session:
 
     def _read_events(self) -> None:
         """What earlier sessions have recorded: bad images and evaluations."""
-        evaluations, faults = [], {}
+        evaluations: list[dict[str, Any]] = []
+        faults: dict[int, Fault] = {}
         for event in read_events(self.folder / EVENTS):
             if event["event"] == "bad-image":
                 fault = Fault(printable(str(event.get("name"))), printable(str(event.get("reason"))))
