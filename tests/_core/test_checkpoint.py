@@ -235,3 +235,9 @@ def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
 def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint"):
         checkpoint.read(tmp_path)
+
+
+def test_a_manifest_that_could_not_be_loaded_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="keep less in extra"):
+        checkpoint.write(tmp_path / "saved", {}, {"extra": "x" * checkpoint.LARGEST_MANIFEST})
+    assert not (tmp_path / "saved").exists()

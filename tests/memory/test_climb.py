@@ -200,6 +200,7 @@ def test_limits_hold_and_tiers_are_those_of_the_centroids(seed: int, capacity: i
             assert (counts > 0).sum() <= most
             assert (counts <= 4).all()
         assert (tier != NO_TIER).any()  # somebody is always there to be drawn
+        memory.keep_rule.check(memory.store, memory.seen)
 
 
 def test_the_paper_s_limits_belong_to_its_memory_and_shrink_with_it() -> None:
@@ -236,6 +237,16 @@ def test_a_saved_table_of_another_shape_is_refused() -> None:
     memory = memory_of(18)
     offer(memory, torch.randn(20, 3, generator=torch.Generator().manual_seed(0)))
     other = memory_of(18, short=6)
-    other.load_state(memory.state())
-    with pytest.raises(CheckpointError, match=r"memory table climb.centroids is float64 \[8, 3\]"):
-        offer(other, torch.zeros(1, 3))
+    with pytest.raises(CheckpointError, match=r"memory table climb.kinds is float64 \[8, 2\]"):
+        other.load_state(memory.state())
+
+
+@pytest.mark.parametrize("group", [-1.0, 0.5, 9.0, 1e30])
+def test_saved_samples_of_no_centroid_are_refused(group: float) -> None:
+    memory = memory_of(18)
+    offer(memory, torch.randn(20, 3, generator=torch.Generator().manual_seed(0)))
+    state = memory.state()
+    groups = state[f"column.{GROUP}"].clone()
+    groups[3] = group
+    with pytest.raises(ValueError, match="do not belong to its centroids"):
+        memory_of(18).load_state({**state, f"column.{GROUP}": groups})

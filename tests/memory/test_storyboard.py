@@ -102,3 +102,13 @@ def test_the_share_of_the_ring(short: float, ring: int) -> None:
     for _ in range(10):
         offer(memory, 7)
     assert [len(part) for part in tiers(memory)] == [ring, 20 - ring]
+
+
+@pytest.mark.parametrize("seen", [13, 2**40])
+def test_a_loaded_memory_without_the_newest_samples_is_refused(seen: int) -> None:
+    memory = memory_of(10)
+    offer(memory, 12)
+    state = memory.state()
+    memory_of(10).load_state(state)
+    with pytest.raises(ValueError, match="does not hold the newest"):
+        memory_of(10).load_state({**state, "seen": torch.tensor(seen)})

@@ -84,6 +84,25 @@ def test_broken_pictures_are_skipped_and_listed_whatever_way_they_are_read(tmp_p
         assert {**other, "seconds": 0, "bad_images": 0} == {**metrics[0], "seconds": 0, "bad_images": 0}
 
 
+def test_a_resumed_run_that_decodes_live_knows_what_it_could_not_use_before(tmp_path: Path) -> None:
+    tree(tmp_path / "photos", classes=1, broken=10)
+    out = tmp_path / "run"
+    assert run(tmp_path / "photos" / "class0", out, "--workers", "1") == 0  # no labels: nothing is read twice
+    whole = recorded(out)
+    for path in (out / "metrics.json", *sorted((out / "checkpoints").iterdir())[1:]):  # back to an earlier state
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    with pytest.raises(SystemExit) as end:
+        main(["resume", str(out), "--quiet"])
+    assert end.value.code == 0
+    assert recorded(out) == whole
+
+
+def recorded(out: Path) -> tuple[str, list[dict[str, Any]]]:
+    """What was skipped, and the events without times."""
+    events = [{**event, "seconds": 0} for event in read_events(out / "events.jsonl") if event["event"] != "resume"]
+    return (out / "skipped.tsv").read_text(), events
+
+
 def test_at_the_first_broken_picture_a_run_stops_where_that_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from ocssl.cost.machine import Machine, estimate
 from ocssl.cost.work import ImageCounts
 from ocssl.data.benchmark import Benchmark, load_benchmark
 from ocssl.data.decode.decode_processes import Fault, rows_at_once
-from ocssl.data.decode.decoder import FORMATS
+from ocssl.data.decode.decoder import BadImage, describe
 from ocssl.data.decode.files import Files, Report, silent
 from ocssl.data.decode.image_set import LiveImages
 from ocssl.errors import DataError
@@ -126,17 +124,17 @@ class _Seen:
         images = LiveImages(files, self.size, self.fit, self.workers)
         for cut, (_, usable) in zip(cuts, images.walk(cuts), strict=True):
             for row in cut[usable].tolist():
-                with suppress(OSError):
+                with suppress(OSError, BadImage):
                     self._measure(files.read(row))
             self.count += len(cut)
             self.report("checking images", self.count, min(total, self.most or total))
         self.faults += [images.faults[row] for row in sorted(images.faults)]
 
     def _measure(self, data: bytes) -> None:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            self.formats[image.format or "?"] += 1
-            self.widths.append(image.width)
-            self.heights.append(image.height)
+        kind, width, height = describe(data)
+        self.formats[kind] += 1
+        self.widths.append(width)
+        self.heights.append(height)
         self.bytes += len(data)
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +80,16 @@ class Benchmark:
 
     def faults(self) -> list[Fault]:
         """All unusable images that are known so far."""
-        return [fault for subset in (self.train, self.val, self.test) for fault in subset.faults()]
+        return list(self.faults_by_id().values())
+
+    def faults_by_id(self) -> dict[int, Fault]:
+        """The same by id, as the memory and the events know it."""
+        return self.train.faults_by_id() | self.val.faults_by_id() | self.test.faults_by_id()
+
+    def restore_faults(self, known: Mapping[int, Fault]) -> None:
+        """Unusable images by id that an earlier session of a run has found."""
+        for subset in (self.train, self.val, self.test):
+            subset.restore_faults(known)
 
 
 def load_benchmark(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ocssl.data.decode.decode_processes import Fault
 from ocssl.data.decode.files import Files, Paths
-from ocssl.data.decode.image_set import ImageSet
+from ocssl.data.decode.image_set import ImageSet, LiveImages
 from ocssl.data.orders import Experience, drifted
 
 
@@ -47,9 +47,20 @@ class Subset:
 
     def faults(self) -> list[Fault]:
         """The unusable images of this subset that are known so far."""
+        return list(self.faults_by_id().values())
+
+    def faults_by_id(self) -> dict[int, Fault]:
+        """The same by id, in the order in which they are stored."""
         known = self.images.faults
-        rows = torch.tensor(sorted(known), dtype=torch.int64)
-        return [known[row] for row in rows[torch.isin(rows, self.rows)].tolist()]
+        places = torch.isin(self.rows, torch.tensor(list(known), dtype=torch.int64)).nonzero()[:, 0]
+        places = places[self.rows[places].argsort()]
+        return {int(self.ids[place]): known[int(self.rows[place])] for place in places}
+
+    def restore_faults(self, known: Mapping[int, Fault]) -> None:
+        """Unusable images by id that were found before; images that are decoded live are found one by one again."""
+        if isinstance(self.images, LiveImages):
+            places = torch.isin(self.ids, torch.tensor(list(known), dtype=torch.int64)).nonzero()[:, 0]
+            self.images.faults |= {int(self.rows[place]): known[int(self.ids[place])] for place in places}
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,20 @@ class Climb(Keep):
         for table, values in zip(plan.tables, (plan.centroids, plan.kinds, plan.distances), strict=True):
             table.copy_(torch.from_numpy(values))
 
+    def check(self, store: Store, seen: int) -> None:
+        if not len(store):
+            return
+        short, long = self.limits(store.capacity)
+        tiers = store.table("climb.kinds", (short + long, 2))[:, 0]
+        groups = store[GROUP].cpu().double()
+        with_samples, active = groups[groups != 0].unique(), (tiers != NO_TIER).nonzero()[:, 0] + 1
+        counts = [int((tiers == tier).sum()) for tier in (NO_TIER, SHORT, LONG)]
+        known = sum(counts) == len(tiers) and counts[1] <= short and counts[2] <= long
+        if not known or not torch.equal(with_samples, active.double()):
+            raise ValueError("the memory's samples do not belong to its centroids")
+        if store.table("climb.distances", (self.window + 1,))[0] < 0:
+            raise ValueError("the memory has a negative number of distances")
+
     def limits(self, capacity: int) -> tuple[int, int]:
         """How many short-term and long-term centroids there may be."""
         wanted = ((self.short, SHORT_AT), (self.long, LONG_AT))

@@ -46,6 +46,9 @@ class Keep:
         """The arriving samples are in their slots: update what it remembers of the memory as a whole, in columns that
         it added and in tables of the store."""
 
+    def check(self, store: Store, seen: int) -> None:
+        """A ValueError where a loaded store cannot be one that this rule has filled with `seen` samples."""
+
 
 KEEPS: Registry[Keep] = Registry("keep rule", RULES)
 

@@ -138,3 +138,4 @@ class Memory:
         self.store.tables = {name: table.to("cpu", copy=True) for name, table in saved.items()}
         self.generator.set_state(state["generator"])
         self.seen = int(state["seen"])
+        self.keep_rule.check(self.store, self.seen)

@@ -48,6 +48,12 @@ class Storyboard(Keep):
         slots = [slot_of.get(number, REFUSED) for number in arrived]
         return torch.tensor(slots, dtype=torch.int64, device=arriving["born"].device)
 
+    def check(self, store: Store, seen: int) -> None:
+        born = store["born"].tolist()
+        newest = range(max(0, seen - self.ring(store.capacity)), seen)
+        if len(born) < min(seen, store.capacity) or len(set(born)) < len(born) or not set(born).issuperset(newest):
+            raise ValueError(f"the memory does not hold the newest of {seen} samples")
+
     def settle(self, store: Store) -> None:
         born = store["born"]
         recent = born > born.max() - self.ring(store.capacity)

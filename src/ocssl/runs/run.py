@@ -18,7 +18,8 @@ from ocssl._files.atomic import remove_folder, replace_file
 from ocssl._training.assembly import require_known
 from ocssl._training.checkpoint_checks import check_state
 from ocssl.data import Benchmark, ExperienceStream, load_benchmark
-from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError
+from ocssl.data.decode.decode_processes import Fault
+from ocssl.errors import CheckpointError, NonFiniteLoss, RunFolderError, SettingError, printable
 from ocssl.evaluate.evaluation import evaluate
 from ocssl.learner import Learner
 from ocssl.objectives.sample_statistics import Info, collapsed
@@ -207,15 +208,20 @@ class _Session:
 
     def _read_events(self) -> None:
         """What earlier sessions have recorded: bad images and evaluations."""
-        evaluations = []
+        evaluations: list[dict[str, Any]] = []
+        faults: dict[int, Fault] = {}
         for event in read_events(self.folder / EVENTS):
             if event["event"] == "bad-image":
-                self.faults[str(event.get("name"))] = str(event.get("reason"))
+                fault = Fault(printable(str(event.get("name"))), printable(str(event.get("reason"))))
+                self.faults[fault.name] = fault.reason
+                if type(number := event.get("id")) is int and 0 <= number < 2**62:  # earlier versions wrote none
+                    faults[number] = fault
             elif event["event"] == "evaluation":
                 evaluations.append({key: value for key, value in event.items() if key not in ("event", "seconds")})
         if not all(map(_is_evaluation, evaluations)):
             raise RunFolderError(f"{self.folder / EVENTS} is damaged: it has an evaluation without its numbers.")
         self.position.evaluations = self.position.evaluations or evaluations  # older checkpoints hold them
+        self.benchmark.restore_faults(faults)
 
     def _train(self) -> dict[str, Any] | None:
         position = self.position
@@ -275,13 +281,16 @@ class _Session:
         if self.benchmark.known_faults == self.known_faults:
             return
         self.known_faults = self.benchmark.known_faults
-        new = [fault for fault in self.benchmark.faults() if fault.name not in self.faults]
-        for fault in new:
+        known = self.benchmark.faults_by_id()
+        new = {number: fault for number, fault in known.items() if fault.name not in self.faults}
+        for number, fault in new.items():
             self.faults[fault.name] = fault.reason
-            self.events.write("bad-image", name=fault.name, reason=fault.reason, position=self.position.minibatches)
+            facts = {"id": number, "name": fault.name, "reason": fault.reason}
+            self.events.write("bad-image", **facts, position=self.position.minibatches)
         if new:
+            first = next(iter(new.values()))
             count = f"{len(new)} images that cannot be used, the first: " if len(new) > 1 else ""
-            self.progress.warn(f"skipped {count}{new[0].name} ({new[0].reason}); all are listed in {EVENTS}.")
+            self.progress.warn(f"skipped {count}{first.name} ({first.reason}); all are listed in {EVENTS}.")
 
     def _record(self, info: Info, task: int, written: bool) -> None:
         memory = self.learner.memory

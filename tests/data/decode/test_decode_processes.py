@@ -186,10 +186,11 @@ def test_files_that_a_worker_cannot_import_are_an_error_that_says_so(monkeypatch
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_workers_print_nothing_about_damaged_files(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("workers", [0, 1])
+def test_nothing_is_printed_about_damaged_files(workers: int, capfd: pytest.CaptureFixture[str]) -> None:
     from test_fuzzed_images import fuzzed
 
-    live = LiveImages(MemoryFiles(list(fuzzed(130))), 8, "squash", 1)
+    live = LiveImages(MemoryFiles(list(fuzzed(130))), 8, "squash", workers)
     assert len(list(live.walk(torch.arange(130).split(10)))) == 13
     assert len(live.faults) > 20
     printed = capfd.readouterr()

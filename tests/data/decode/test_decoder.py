@@ -21,7 +21,7 @@ from PIL import Image, ImageFile
 
 from ocssl.data.decode import decoder as module
 from ocssl.data.decode.decode_processes import Fault
-from ocssl.data.decode.decoder import BadImage, Fit, decode, resize_array
+from ocssl.data.decode.decoder import BadImage, Fit, decode, describe, resize_array
 from ocssl.data.decode.files import survey_folder
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -531,3 +531,18 @@ def test_rarer_suffixes_of_formats_that_are_known_are_images(
 )
 def test_pixels_of_unknown_range_are_counted_in_a_word_or_two(reason: str, kind: str) -> None:
     assert Fault("a.tif", reason).kind == kind
+
+
+def test_a_look_at_an_image_warns_of_nothing() -> None:
+    data = bytearray(encode(Image.fromarray(noise(0, 9, 9)), "TIFF"))
+    start = int.from_bytes(data[4:8], "little")
+    data[start + 2 + 12 + 2 : start + 2 + 12 + 8] = b"\x02\0\xff\xff\xff\x7f"  # a tag that is longer than the file
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with contextlib.suppress(BadImage):
+            describe(bytes(data))
+    with warnings.catch_warnings(record=True) as heard, contextlib.suppress(Exception):
+        warnings.simplefilter("always")
+        Image.open(io.BytesIO(data))
+    assert heard
+    assert describe(encode(Image.fromarray(noise(0, 7, 9)))) == ("PNG", 9, 7)

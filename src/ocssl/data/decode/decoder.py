@@ -4,14 +4,17 @@ Whatever a file holds, an image comes out in the same way: the first frame, upri
 bits scaled to 8, laid over white where it is transparent, colour profiles ignored; then resampled once.
 """
 
+import ctypes
 import importlib
 import io
+import os
 import re
 import struct
 import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -85,6 +88,14 @@ def decode(data: bytes, size: int, fit: Fit) -> Images:
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         return _decode(data, size, fit)
+
+
+def describe(data: bytes) -> tuple[str, int, int]:
+    """Format, width and height of the image in these bytes."""
+    with _bad_images(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with _opened(data) as image:
+            return str(image.format), image.width, image.height
 
 
 def from_pil(image: Image.Image, size: int, fit: Fit) -> Images:
@@ -179,6 +190,7 @@ def _decode(data: bytes, size: int, fit: Fit) -> Images:
         elif image.format == "PNG":
             _check_png(data)
         elif image.format == "TIFF":
+            _silence_libtiff()
             _check_tiff(data, image)
         rgb = _jpeg(data, image) if image.format in ("JPEG", "MPO") else None
         if rgb is None:
@@ -296,6 +308,16 @@ def _packs_zeros(data: bytes) -> bool:
         elif 0xC1 < marker < 0xD0 and marker not in (0xC8, 0xCC):
             return True  # progressive, or one of the rare kinds
     return scans != 1 or not any(first.values())
+
+
+@cache
+def _silence_libtiff() -> None:
+    """libtiff writes what is wrong with a file to stderr, beside our own line about it. Once a process, on Linux."""
+    with suppress(OSError, AttributeError), open("/proc/self/maps", "rb") as maps:
+        for path in {line.split(maxsplit=5)[5].strip() for line in maps if b"/libtiff" in line}:
+            library = ctypes.CDLL(os.fsdecode(path))
+            library.TIFFSetErrorHandler(None)
+            library.TIFFSetWarningHandler(None)
 
 
 def _check_tiff(data: bytes, image: Image.Image) -> None:
