@@ -18,7 +18,7 @@ from ocssl.runs.config import resolve_run, to_toml
 from ocssl.runs.snapshots import write_snapshot
 
 METHODS = ("solar", "er-fifo", "er-reservoir", "minred")
-LEVEL = {"solar": 40.0, "er-fifo": 35.0, "er-reservoir": 36.0, "minred": 30.0}
+LEVEL = {"solar-c": 42.0, "solar": 40.0, "er-fifo": 35.0, "er-reservoir": 36.0, "minred": 30.0}
 DECAYING = "er-reservoir"
 
 

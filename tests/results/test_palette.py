@@ -70,6 +70,11 @@ def test_every_method_of_this_package_has_a_look_that_no_other_has() -> None:
     assert len(METHODS) <= len(COLOURS) * len(DASHES)
 
 
+def test_solar_and_its_centred_variant_differ_in_colour() -> None:
+    runs = named("solar", "solar-c", "er-reservoir", "er-fifo", "minred")
+    assert len({style.colour for style in styles(runs).values()}) == 5
+
+
 def named(*methods: str) -> list[Run]:
     runs = [Run(Path(f"{i}"), method, "synthetic", 0, "", {}) for i, method in enumerate(methods)]
     name_runs(runs)

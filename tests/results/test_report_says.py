@@ -6,6 +6,7 @@ import base64
 import io
 import itertools
 import json
+import re
 import threading
 import time
 from pathlib import Path
@@ -123,6 +124,32 @@ def test_a_fall_of_the_spread_is_said_to_be_no_collapse(tmp_path: Path) -> None:
     words = report(tmp_path, folder).visible
     assert "far from the alarm." in words
     assert "alarm below 0.03" in words
+    said = re.search(r"solar: from (0\.\d\d) to (0\.\d\d), lowest", words)
+    assert said
+    assert f"{said[1]} → {said[2]}" in report(tmp_path, folder).tables["health-table"][1]  # the numbers of the table
+
+
+def test_captions_speak_of_bands_and_of_ends_of_experiences_where_there_are_any(tmp_path: Path) -> None:
+    one = report(tmp_path, make_run(tmp_path / "one")).visible
+    assert "Bands:" not in one
+    assert "Dotted lines: ends of experiences." in one
+    several = report(tmp_path, *levels_of_three(tmp_path))
+    assert "Bands: one standard deviation over seeds." in several.visible
+    assert "These 2 intervals are not corrected for their number" in several.visible
+
+
+def test_a_centred_method_is_said_to_be_measured_otherwise(tmp_path: Path) -> None:
+    words = "solar-c: trained on features less their running mean, but measured here without that."
+    plain = make_full_run(tmp_path / "a")
+    assert words not in report(tmp_path, plain).visible
+    assert words in report(tmp_path, plain, make_full_run(tmp_path / "b", "solar-c")).visible
+
+
+def test_a_chart_without_a_neighbour_takes_the_whole_width(tmp_path: Path) -> None:
+    page = report(tmp_path, make_full_run(tmp_path / "a"), make_full_run(tmp_path / "b", "er-fifo"))
+    wide = {(attrs["id"] or "")[6:] for tag, attrs in page.tags if attrs.get("class") == "chart wide"}
+    assert {"forest", "tasks", "age"} <= wide  # rows, several panels, one curve among heat maps
+    assert not {"deviation", "overlap", "spread"} & wide
 
 
 def test_runs_are_called_by_the_folder_names_that_a_person_gave(tmp_path: Path) -> None:
@@ -270,6 +297,7 @@ def test_shares_of_a_stream_without_boundaries_are_no_ends_of_experiences(tmp_pa
 def test_a_run_without_labels_shows_health_hyperballs_and_neighbours(tmp_path: Path) -> None:
     page = report(tmp_path, unlabelled(tmp_path / "a"))
     assert "no labels, so no accuracy" in page.visible
+    assert "decay cannot be detected for" not in page.visible
     assert "There are no labels, so no probe was trained" in page.visible
     assert sections(page) >= {"overview", "latent", "health", "memory", "final-memory", "neighbours"}
     assert not sections(page) & {"compared", "accuracy"}

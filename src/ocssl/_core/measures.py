@@ -156,9 +156,8 @@ MEASURES = Measures(
             format=".1f",
             progress="accuracy {:5.1f} %",
             series="accuracies",
-            caption="Accuracy of a probe on the frozen encoder, means over seeds with a band of one standard "
-            "deviation. Below the level of the untrained encoder, training did harm. Vertical lines, if any, are ends "
-            "of experiences.",
+            caption="Accuracy of a probe on the frozen encoder. Below the level of the untrained encoder, training did "
+            "harm.",
             title="Accuracy over the stream",
             section="accuracy",
         ),

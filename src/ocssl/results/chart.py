@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Literal
 
 from ocssl._core.measures import Measure
@@ -161,6 +162,8 @@ def rounded(values: Numbers) -> list[float | None]:
 # ---- curves over the stream: means over the seeds of a series, with a band of one standard deviation ----------------
 
 MOST_POINTS, FEW_POINTS, MOST_BOUNDARIES = 150, 40, 60
+ENDS = 0.05  # of a curve of steps that its first and its last value are means of
+BANDS, BOUNDARIES = " Bands: one standard deviation over seeds.", " Dotted lines: ends of experiences."
 
 AGE = Measure("age", "age", format=".0f")
 Columns = Callable[[Run], Mapping[str, Numbers]]  # what a chart shows of a run, by signal; "" is the measure itself
@@ -168,7 +171,11 @@ Points = Sequence[tuple[float, float | None, float | None]]  # place in the stre
 
 
 def evaluation_chart(
-    measure: Measure, runs: Sequence[Run], decays: Mapping[str, Decay] | None = None, levels: Sequence[Level] = ()
+    measure: Measure,
+    runs: Sequence[Run],
+    decays: Mapping[str, Decay] | None = None,
+    levels: Sequence[Level] = (),
+    says: Sequence[str] = (),
 ) -> Chart | None:
     """A measure of the evaluations; ends of experiences are faint lines, decay is shaded."""
     look, lines = styles(runs), []
@@ -188,15 +195,16 @@ def evaluation_chart(
         end = 101.0 if phase.lasts else max(phase.end, phase.start + 1)
         shades.append(Shade(round(phase.start, 2), round(end, 2), look[series].colour, f"{series} decays"))
     boundaries = sorted(ends) if len(ends) <= MOST_BOUNDARIES else []
+    caption = measure.caption + BANDS * any(map(_has_band, lines)) + BOUNDARIES * (len(boundaries) > 1)
     panel = Panel(STREAM, measure.axis, lines, boundaries=boundaries, shades=shades, levels=levels)
-    return chart(measure.chart, measure.title, measure.caption, [panel])
+    return chart(measure.chart, measure.title, caption, [panel], says)
 
 
 def step_chart(measure: Measure, runs: Sequence[Run], columns: Columns | None = None) -> Chart | None:
     """A measure of every training step, as means over windows of steps and over seeds."""
     columns = columns or (lambda run: {"": (run.terms if measure.of_term else run.trace).get(measure.key, [])})
     most = MOST_POINTS if len({run.series for run in runs}) < MANY else FEW_POINTS
-    look, lines, windows = styles(runs), list[Line](), set[int]()
+    look, lines, windows, said = styles(runs), list[Line](), set[int](), list[str]()
     for peers in _line_groups(runs):
         sizes = [max(1, math.ceil(_records(run) / most)) for run in peers]
         shares = [_means(run.trace["share"], size) for run, size in zip(peers, sizes, strict=True)]
@@ -216,11 +224,12 @@ def step_chart(measure: Measure, runs: Sequence[Run], columns: Columns | None = 
                 line = _line(peers, look[peers[0].series], points, numbers, measure, signal, index)
                 lines.append(replace(line, detail="step #"))
                 windows.update(sizes)
+                said += _change(measure, line, [columns(run).get(signal, []) for run in peers])
     several = " to ".join(str(end) for end in sorted({min(windows, default=1), max(windows, default=1)}))
     how = "not smoothed" if several == "1" else f"smoothed: means of {several} recorded minibatches"
     alarm = [] if measure.alarm is None else [Level(measure.alarm, f"alarm below {measure.alarm:g}", alarm=True)]
     panel = Panel(STREAM, measure.axis, lines, levels=alarm if lines else (), note=how)
-    return chart(measure.chart, measure.title, measure.caption, [panel], _changes(measure, lines))
+    return chart(measure.chart, measure.title, measure.caption, [panel], said)
 
 
 def _records(run: Run) -> float:
@@ -229,20 +238,34 @@ def _records(run: Run) -> float:
     return len(run.trace["share"]) * (total / done if done and total else 1)
 
 
-def _changes(measure: Measure, lines: Sequence[Line]) -> list[str]:
-    """From where to where curves with an alarm went, and whether that is one."""
-    if measure.alarm is None:
+def _change(measure: Measure, line: Line, curves: Sequence[Numbers]) -> list[str]:
+    """From where to where a curve with an alarm went, and whether that is one."""
+    found = ends_of(curves)
+    if measure.alarm is None or found is None:
         return []
-    said = []
-    for line in lines:
-        values = [y for y in line.y if y is not None]
-        if values:
-            low = min(values)
-            ends = f"{values[0]:{measure.format}} to {values[-1]:{measure.format}}"
-            verdict = f"below the alarm of {measure.alarm:g}" if low < measure.alarm else "far from the alarm"
-            verdict = "close to the alarm" if measure.alarm <= low < 2 * measure.alarm else verdict
-            said.append(f"{line.name}: from {ends}, lowest {low:{measure.format}}, {verdict}.")
-    return said
+    first, last = found
+    low = min(first, last, *(y for y in line.y if y is not None))
+    verdict = f"below the alarm of {measure.alarm:g}" if low < measure.alarm else "far from the alarm"
+    verdict = "close to the alarm" if measure.alarm <= low < 2 * measure.alarm else verdict
+    form = measure.format
+    return [f"{line.name}: from {first:{form}} to {last:{form}}, lowest {low:{form}}, {verdict}."]
+
+
+def ends_of(curves: Sequence[Numbers]) -> tuple[float, float] | None:
+    """The first and the last value, means over seeds; of long curves, means of their ends.
+
+    >>> ends_of([[1.0, None, 3.0], [2.0, 5.0]]), ends_of([[]])
+    ((1.5, 4.0), None)
+    """
+    known = [values for curve in curves if (values := [value for value in curve if value is not None])]
+    ends = [(max(1, int(ENDS * len(values))), values) for values in known]
+    if not ends:
+        return None
+    return fmean(fmean(own[:n]) for n, own in ends), fmean(fmean(own[-n:]) for n, own in ends)
+
+
+def _has_band(line: Line) -> bool:
+    return any(high > low for _, low, high in line.edges())
 
 
 def age_chart(runs: Sequence[Run]) -> Chart | None:

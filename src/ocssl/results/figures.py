@@ -52,9 +52,12 @@ def all_charts(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> dict[s
     phases = decays(runs)
 
     def evaluated(section: str, runs: Sequence[Run] = runs) -> list[Chart | None]:
-        levels = {"accuracy": accuracy_levels(runs)}
+        levels, says = {"accuracy": accuracy_levels(runs)}, {"overlap": _centred(runs)}
         measures = MEASURES.charted("evaluation", section)
-        return [evaluation_chart(measure, runs, phases, levels.get(measure.key, ())) for measure in measures]
+        return [
+            evaluation_chart(measure, runs, phases, levels.get(measure.key, ()), says.get(measure.key, ()))
+            for measure in measures
+        ]
 
     made: dict[str, list[Chart | None]] = {
         "comparison": [forest_chart(comparisons, runs)],
@@ -68,6 +71,15 @@ def all_charts(runs: Sequence[Run], comparisons: Sequence[Comparison]) -> dict[s
         "compute": [compute_chart(runs)],
     }
     return {part: [chart for chart in charts if chart] for part, charts in made.items()}
+
+
+def _centred(runs: Sequence[Run]) -> list[str]:
+    """A warning where methods push apart other features than those whose Overlap is drawn."""
+    names = dict.fromkeys(run.series for run in runs if run.settings.get("memory.center", "none") != "none")
+    if not names:
+        return []
+    who = " and ".join(names)
+    return [f"{who}: trained on features less their running mean, but measured here without that. Compare the course."]
 
 
 def _losses(runs: Sequence[Run]) -> list[Chart | None]:

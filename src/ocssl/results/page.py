@@ -119,7 +119,7 @@ def make_page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters["pieces"] = pieces
+    templates.filters |= {"pieces": pieces, "wide": wide}
     plots = {chart.key: [draw(panel) for panel in chart.panels] for group in charts.values() for chart in group}
     labelled = any(run.labelled for run in runs)
     shown = _pictures(runs, follow)
@@ -148,6 +148,7 @@ def make_page(
         decay_rule=RULE,
         charts=charts,
         plots_of=plots,
+        longest_short=LONGEST_WORD,
         methods=report_tables.methods(runs),
         health_table=report_tables.health_table(runs),
         each_run=report_tables.each_run(runs),
@@ -191,6 +192,13 @@ def pieces(words: str) -> list[tuple[str, bool]]:
     """
     found = re.findall(r"(?:[^._/\s]|\.(?=\d))*(?:[_/\s]|\.(?!\d))|(?:[^._/\s]|\.(?=\d))+", words)
     return [(piece, len(piece) <= LONGEST_WORD) for piece in found]
+
+
+def wide(charts: Sequence[Chart]) -> set[str]:
+    """The keys of charts that take the whole width: those of rows or of several panels, and one without a neighbour."""
+    single = [chart.key for chart in charts if len(chart.panels) == 1 and not chart.panels[0].rows]
+    alone = single[-1:] if len(single) % 2 else []
+    return {chart.key for chart in charts if chart.key not in single} | set(alone)
 
 
 def _pictures(runs: Sequence[Run], follow: float) -> dict[str, Any]:

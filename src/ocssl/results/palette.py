@@ -20,8 +20,8 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
 # the place in this list is the look: colour first, then dash; new methods are added at the end
 METHODS = (
-    *("solar", "er-reservoir", "er-fifo", "minred", "lars", "finetune"),
-    *("solar-c", "mir", "gss", "per", "scale", "cmp"),
+    *("solar", "er-reservoir", "er-fifo", "minred", "solar-c", "finetune"),
+    *("lars", "mir", "gss", "per", "scale", "cmp"),
     *("climb", "cla-r", "cla-e", "storyboard", "lump", "cassle"),
     *("osiris-r", "osiris-d", "pfr", "sycon", "pocon", "pretrain"),
 )

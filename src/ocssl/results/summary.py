@@ -276,7 +276,9 @@ def _well(runs: Sequence[Run]) -> Card:
         return Card("Does anything degrade?", "yes", "; ".join(parts), BAD)
     unknown = sum(words in (TOO_FEW, UNKNOWN_DECAY, WITHOUT_LABELS) for words in said.values())
     if unknown:
-        return Card("Does anything degrade?", "no collapse", f"decay cannot be detected for {unknown} of {len(said)}")
+        without = all(words == WITHOUT_LABELS for words in said.values())
+        words = WITHOUT_LABELS if without else f"decay cannot be detected for {unknown} of {len(said)}"
+        return Card("Does anything degrade?", "no collapse", words)
     return Card("Does anything degrade?", "no", "no collapse, no decay of the latent space", GOOD)
 
 

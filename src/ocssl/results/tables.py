@@ -8,7 +8,7 @@ from typing import Any
 
 from ocssl._core.measures import MEASURES
 from ocssl._core.table import MISSING, Row, Table, mean_and_deviation, mean_cell, number_cell
-from ocssl.results.chart import legend
+from ocssl.results.chart import ends_of, legend
 from ocssl.results.compare import LEAST_PAIRS, Comparison, Difference, standing
 from ocssl.results.figures import FILLS, phase_seconds
 from ocssl.results.latent_decay import median_phase
@@ -61,21 +61,12 @@ LATENT, TRACED = (
     [(key, MEASURES[key].format) for key in keys]
     for keys in (("deviation", "overlap"), ("spread", "participation_ratio", "ssl"))
 )
-ENDS = 0.05  # of a curve of steps that its ends are means of
 
 
 def _change(curves: Sequence[Sequence[float | None]], form: str) -> str:
     """The first and the last value, means over seeds; of long curves, means of their ends."""
-    ends = []
-    for curve in curves:
-        values = [value for value in curve if value is not None]
-        count = max(1, int(ENDS * len(values)))
-        if values:
-            ends.append((fmean(values[:count]), fmean(values[-count:])))
-    if not ends:
-        return MISSING
-    first, last = (fmean(side) for side in zip(*ends, strict=True))
-    return f"{first:{form}} → {last:{form}}"
+    found = ends_of(curves)
+    return f"{found[0]:{form}} → {found[1]:{form}}" if found else MISSING
 
 
 def skipped(runs: Sequence[Run]) -> Table:
@@ -110,9 +101,11 @@ def comparison(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> Table:
         rows.append(Row(cells, group, c.series))
     headers = ("method", "against", "pairs", "final, points", "final is", "average, points", "average is")
     caption = "Mean of the differences between runs with the same seed, so the same stream in the same order"
-    if any(d and _shown(d) for c in comparisons for d in (c.final, c.average)):
-        caption += ", with a 95 % confidence interval by Student's t; each is for itself, so of many intervals some "
-        caption += "miss by chance"
+    intervals = sum(bool(d and _shown(d)) for c in comparisons for d in (c.final, c.average))
+    if intervals:
+        caption += ", with a 95 % confidence interval by Student's t"
+        if intervals > 1:
+            caption += f". These {intervals} intervals are not corrected for their number: of 20, one misses by chance"
     return Table(headers, rows, (0, 1, 4, 6), caption=f"{caption}.", key="comparison")
 
 
