@@ -43,6 +43,7 @@ def read(path):  # uint8 [3, SIZE, SIZE]
     BOX
     image = image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR, box)
     return np.asarray(image).transpose(2, 0, 1)
+
 """
 BOXES = {
     "squash": "box = (0, 0, *image.size)",
