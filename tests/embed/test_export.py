@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from made import call, messy, odd_images, photos, saved
+from PIL import Image
 from torch import Tensor, nn
 
 import ocssl
@@ -163,12 +164,31 @@ def test_an_encoder_of_transformers_goes_back_to_it(tmp_path: Path, capsys: Caps
     same(ocssl.load_encoder(back)(odd_images()), made.transform(odd_images()))
 
 
-def by_card(out: Path, pixels: Tensor) -> tuple[Any, Any]:
-    """The model and the features that the code of an export's card gives."""
-    names: dict[str, Any] = {"pixels": pixels}
+def by_card(card: Path, **names: Any) -> dict[str, Any]:
+    """What the code of an export's card leaves, given some names; FOLDER is the card's."""
+    code = card.read_text().split("```python")[1].split("```")[0].replace("FOLDER", str(card.parent))
+    assert '[read("image.jpg")]' in code
     with torch.no_grad():
-        exec((out / "README.md").read_text().split("```python")[1].split("```")[0].replace("FOLDER", str(out)), names)
-    return names["model"], names["features"]
+        exec(code.replace('[read("image.jpg")]', "[read(path) for path in paths]"), names)
+    return names
+
+
+def odd_files(folder: Path) -> list[Path]:
+    """Files of odd sizes and modes: also turned by EXIF, large enough that a JPEG is decoded at a part of its size."""
+    folder.mkdir()
+    paths = []
+    for number, image in enumerate(odd_images()):
+        paths.append(folder / f"{number}.{'tif' if image.mode == 'CMYK' else 'png'}")
+        image.save(paths[-1])
+    upright = Image.Exif()
+    upright[0x0112] = 6
+    rough = random_images(1, size=8)[0].permute(1, 2, 0).numpy()
+    large = Image.fromarray(rough).resize((501, 333), Image.Resampling.BICUBIC)
+    for mode in ("RGB", "L", "CMYK"):
+        paths.append(folder / f"{mode}.jpg")
+        large.convert(mode).save(paths[-1], exif=upright)
+    large.convert("P").save(folder / "clear.gif", transparency=3)
+    return [*paths, folder / "clear.gif"]
 
 
 @pytest.mark.slow
@@ -177,16 +197,32 @@ def test_the_card_of_an_export_for_transformers_gives_the_features(
     settings: dict[str, Any], tmp_path: Path, capsys: Capsys
 ) -> None:
     pytest.importorskip("transformers", reason="the extra `hf` is not installed")
-    made = learner(**settings)
+    made, paths = learner(**settings), odd_files(tmp_path / "images")
     out = exported(made, "hf", tmp_path, capsys)
-    model, features = by_card(out, normalised(made))
-    same(features, made.transform(odd_images()))
-    assert settings is RESNET or model.pooler is None
+    found = by_card(out / "README.md", paths=paths)
+    same(found["features"], made.transform(paths))
+    assert settings is RESNET or found["model"].pooler is None
     if settings.get("encoder.pool") != "mean":
         again = learner(**{"encoder.name": f"hf:{out}"})
         (tmp_path / "second").mkdir()
-        _, features = by_card(exported(again, "hf", tmp_path / "second", capsys), normalised(again))
-        same(features, again.transform(odd_images()))
+        second = exported(again, "hf", tmp_path / "second", capsys)
+        same(by_card(second / "README.md", paths=paths)["features"], again.transform(paths))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fit", ["crop", "squash"])
+def test_the_card_of_an_onnx_file_gives_the_features_with_pillow_alone(
+    fit: Any, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
+    settings = {**{key: value for key, value in SMALL.items() if key != "terms.overlap.k"}, "terms.overlap.k": 6}
+    made, paths = ocssl.Learner("solar", image_size=21, settings=settings, fit=fit), odd_files(tmp_path / "images")
+    out = exported(made, "onnx", tmp_path, capsys)
+    monkeypatch.chdir(tmp_path)
+    card = out.with_suffix(".md")
+    assert "torch" not in card.read_text()
+    assert "import ocssl" not in card.read_text()
+    same(by_card(card, paths=paths)["features"], made.transform(paths))
 
 
 @pytest.mark.slow

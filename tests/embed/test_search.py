@@ -112,6 +112,28 @@ def test_many_copies_are_one_group(tmp_path: Path) -> None:
     assert [len(group) for group in index.duplicates()] == [100]
 
 
+def test_a_chain_of_similar_images_is_no_group_and_every_member_is_like_the_first() -> None:
+    angles = np.deg2rad([0, 10, 20, 30, 40, 90, 93])
+    index = made_index(np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32))
+    groups = index.duplicates(np.cos(np.deg2rad(11)))
+    assert [[match.row for match in group] for group in groups] == [[1, 0, 2], [3, 4], [5, 6]]
+    assert all(match.similarity >= np.cos(np.deg2rad(11)) for group in groups for match in group)
+
+
+def test_a_group_has_more_images_than_the_neighbours_that_are_known() -> None:
+    from ocssl.embed.index import NEAREST
+
+    noise = np.random.default_rng(0).normal(size=(3 * NEAREST, 8)).astype(np.float32)
+    matrix = np.concatenate([np.eye(8, dtype=np.float32)[:1] + 0.01 * noise, np.eye(8, dtype=np.float32)[1:3]])
+    assert [len(group) for group in made_index(matrix).duplicates()] == [3 * NEAREST]
+
+
+def test_copies_of_a_file_stay_together_whatever_their_vectors() -> None:
+    index = made_index(np.eye(3, dtype=np.float32))
+    index.rows.sha256[2] = index.rows.sha256[0]
+    assert [[match.row for match in group] for group in index.duplicates()] == [[0, 2]]
+
+
 def made_index(matrix: Any, folder: str = "x", name: str = "0" * 32) -> ocssl.Index:
     from ocssl.embed.vectors import Vectors
 
@@ -130,6 +152,7 @@ def test_vectors_of_two_encoders_are_refused_by_every_command(place: Path, capsy
     pq.write_table(both.replace_schema_metadata(pq.read_table(mine).schema.metadata), place / "mixed.parquet")
     tried = [
         ["search", mine, image, "--encoder", other],
+        ["search", mine, "--duplicates", "--encoder", other],
         ["search", place / "mixed.parquet", image],
         ["search", place / "mixed.parquet", "--duplicates"],
         ["embed", other, place / "photos", "-o", mine],
@@ -270,8 +293,9 @@ def test_an_encoder_that_has_learned_on_is_never_compared(place: Path) -> None:
     early = ocssl.load_encoder(place / "run")
     index = ocssl.Index.load(place / "vectors.parquet", early)
     learn(early)
+    assert index.search([image]) == before
     with pytest.raises(SettingError, match="cannot be compared"):
-        index.search([image])
+        ocssl.Index.load(place / "vectors.parquet", early)
 
 
 def test_vectors_of_any_float_type_are_queries() -> None:

@@ -44,8 +44,9 @@ def export(encoder: ImageEncoder, kind: Format, output: Path, licence: str = "")
             "timm": lambda: to_timm(encoder),
             "hf": lambda: to_transformers(encoder),
         }[kind]()
-    card = model_card(encoder, kind, licence).encode()
-    if kind == "onnx" and output.suffix == ".onnx":
+    single = kind == "onnx" and output.suffix == ".onnx"
+    card = model_card(encoder, kind, licence, output.name if single else "model.onnx").encode("utf-8", "replace")
+    if single:
         if output.is_dir():
             raise RunFolderError(f"cannot write {output}: it is a folder.")
         write_out(output, content["model.onnx"])

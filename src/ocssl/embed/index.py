@@ -53,6 +53,8 @@ class Index:
         self._given = encoder
         found = torch.from_numpy(np.asarray(vectors.vector, np.float32))
         self.unit = torch.nn.functional.normalize(found)  # [n, d]; a vector of zeros stays one
+        if encoder is not None and len(vectors):
+            _ = self.encoder  # another one is refused now, also where no query will need it
 
     @classmethod
     def load(cls, path: str | Path, encoder: ImageEncoder | Learner | str | Path | None = None) -> Index:
@@ -164,34 +166,40 @@ class Index:
 
     @own_torch_state()
     def duplicates(self, threshold: float = 0.97) -> list[list[Match]]:
-        """Groups of near-duplicates: images connected by similarities of at least `threshold`, or of one checksum.
+        """Groups of near-duplicates: an image, and those whose similarity to it is at least `threshold`.
 
-        The similarity of a match is that to the first image of its group. Larger groups come first.
+        The image with the most of them starts the first group. The similarity of a match is that to the first image of
+        its group, so that no chain of ever less similar images makes one. Files of one checksum stay together. Larger
+        groups come first.
         """
         if not -1 <= threshold <= 1:
             raise SettingError(f"threshold is {threshold}: a cosine, between -1 and 1, is wanted.")
         values, places = self.neighbours()
-        leader = list(range(len(self)))
-
-        def find(row: int) -> int:
-            while leader[row] != row:
-                leader[row] = leader[leader[row]]
-                row = leader[row]
-            return row
-
-        first: dict[str, int] = {}
-        pairs = [(row, first.setdefault(digest, row)) for row, digest in enumerate(self.rows.sha256)]
         close = values >= threshold
-        rows = torch.arange(len(self))[:, None].expand_as(places)
-        pairs += zip(rows[close].tolist(), places[close].tolist(), strict=True)
-        for one, other in pairs:
-            one, other = find(one), find(other)
-            leader[max(one, other)] = min(one, other)
-        groups: dict[int, list[int]] = {}
-        for row in range(len(self)):
-            groups.setdefault(find(row), []).append(row)
-        chosen = sorted((group for group in groups.values() if len(group) > 1), key=lambda group: (-len(group), group))
-        return [[self._match(float(self.unit[row] @ self.unit[group[0]]), row) for row in group] for group in chosen]
+        copies: dict[str, list[int]] = {}
+        for row, digest in enumerate(self.rows.sha256):
+            copies.setdefault(digest, []).append(row)
+        counts = close.sum(dim=1).tolist()
+        counts = [max(counts[row], len(copies[digest]) - 1) for row, digest in enumerate(self.rows.sha256)]
+        free, groups = set(range(len(self))), []
+        for first in sorted(free, key=lambda row: (-counts[row], row)):
+            if not counts[first]:
+                break
+            if first not in free:
+                continue
+            if bool(close[first].all()):  # there may be more than the neighbours that are known
+                near = (self.unit @ self.unit[first] >= threshold).nonzero().flatten().tolist()
+            else:
+                near = places[first][close[first]].tolist()
+            alike = {first, *near} & free
+            group = {copy for row in alike for copy in copies[self.rows.sha256[row]]} & free
+            free -= group
+            if len(group) > 1:
+                rows = [first, *(group - {first})]
+                similar = (self.unit[rows] @ self.unit[first]).tolist()
+                head, *others = (self._match(*pair) for pair in zip(similar, rows, strict=True))
+                groups.append([head, *sorted(others, key=lambda match: (-match.similarity, match.row))])
+        return sorted(groups, key=lambda group: (-len(group), group[0].row))
 
     @own_torch_state()
     def outliers(self, top: int = 20) -> list[Match]:

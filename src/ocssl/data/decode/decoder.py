@@ -141,6 +141,11 @@ def _bad_images() -> Iterator[None]:
         raise BadImage(f"it cannot be decoded: {_one_line(error)}") from None
 
 
+def scaled_side(size: int) -> int:
+    """The least side at which a large JPEG is decoded for images of a size."""
+    return -(-4 * size // 3)
+
+
 def resize(image: Image.Image, size: int, fit: Fit) -> Image.Image:
     """An RGB image at size x size: bilinear with antialias, not touched where it has that size already."""
     width, height = image.size
@@ -185,7 +190,7 @@ def _decode(data: bytes, size: int, fit: Fit) -> Images:
             # single bytes are counted ten times as fast, and most images do not have even those
             if data.count(b"\xda") > most and data.count(b"\xff\xda") > most and _scans(data) > most:
                 raise BadImage(f"it has more than {most} scans")
-            least = -(-4 * size // 3)
+            least = scaled_side(size)
             image.draft(None, (least, least))  # a half, quarter or eighth of it where that is no less than this
         elif image.format == "PNG":
             _check_png(data)
