@@ -144,6 +144,7 @@ def test_align_maps_what_it_does_not_embed_and_says_its_error(
     code, said, _ = call(capsys, "embed", new, folder, "-o", out, "--align")
     assert code == 0, said
     assert "on 16 others its error is 0." in said
+    assert "40 vectors are mapped" in said
     found, encoder = read_vectors(out), ocssl.load_encoder(new)
     assert len(found) == 120
     assert found.encoders == [encoder.fingerprint]
@@ -283,6 +284,7 @@ def test_align_fits_and_measures_on_different_images_only(
     assert code == 0, said
     facts = read_vectors(Path(f"{folder}.parquet")).facts["alignment"]
     assert facts["fitted"] + facts["held_out"] == 25
+    assert "all images were embedded again, so no vector is mapped" in said
     code, _, err = call(capsys, "embed", new, few, "-o", f"{few}.parquet", "--align")
     assert code == 2
     assert "only 15 different images" in err

@@ -106,8 +106,10 @@ def _show(result: Result, screen: Console) -> None:
         say(f"skipped {len(result.skipped):,}: {by_reason(result.skipped)} ({few}{more})")
     if result.alignment:
         a = result.alignment
+        mapped = result.vectors - result.embedded
+        kept = f"{mapped:,} vectors are mapped" if mapped else "all images were embedded again, so no vector is mapped"
         say(
-            f"aligned by a linear map fitted on {a.fitted:,} images; on {a.held_out:,} others its error is "
+            f"{kept}; the linear map is fitted on {a.fitted:,} images, and on {a.held_out:,} others its error is "
             f"{a.error:.3f} of their spread, the similarity to the true vector {a.cosine:.3f}, and "
             f"{100 * a.neighbours:.0f} % of the ten nearest neighbours are the same",
         )
