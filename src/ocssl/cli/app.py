@@ -111,7 +111,9 @@ def _require_current_folder() -> None:
         raise OcsslError("the current folder has been removed; change to one that exists.") from None
 
 
-def _warning(message: Warning | str, kind: type[Warning], file: str, *_: object) -> str:
+def _warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
     """A warning in one line, without the line of code that it comes from."""
     return f"ocssl: warning: {printable(str(message))}\n"
 
