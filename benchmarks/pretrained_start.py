@@ -82,8 +82,13 @@ def main() -> None:
     parser.add_argument("--longer", type=int, default=1, help="how many times as many images to learn from")
     parser.add_argument("--method", action="append", choices=METHODS, help="only these")
     parser.add_argument("--variant", action="append", choices=list(VARIANTS), help="only these")
+    parser.add_argument("--spread", type=int, default=0, help="only the start, by this many seeds of the linear probe")
     chosen = parser.parse_args()
     import_timm()
+    if chosen.spread:
+        for name in BENCHMARKS:
+            print(name, *spread(name, chosen))
+        return
     chosen.out.mkdir(parents=True, exist_ok=True)
     for seed, method, name, variant in product(
         range(chosen.seeds), chosen.method or METHODS, BENCHMARKS, chosen.variant or STUDY
@@ -123,6 +128,16 @@ def cell(name: str, method: str, variant: str, seed: int, chosen: argparse.Names
         "before": before,
         "after": after,
     }
+
+
+def spread(name: str, chosen: argparse.Namespace) -> list[float]:
+    """Accuracies of linear probes of several seeds on the same features: those before training."""
+    given = {**SMALL, **NORM, "encoder.weights": str(chosen.weights)}
+    given["data.path"] = str((chosen.data / BENCHMARKS[name][0]).absolute())
+    settings = resolve_run("solar", name, 0, given)
+    probed = sample(load_benchmark(settings.benchmark, settings.stream, settings.data))
+    features = encode_benchmark(new_learner(settings, "cpu", ALONE), probed)
+    return [round(probe(features, "linear", "none", seed).accuracy, 2) for seed in range(chosen.spread)]
 
 
 def sample(benchmark: Benchmark) -> Benchmark:

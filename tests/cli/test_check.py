@@ -13,7 +13,8 @@ from ocssl.cli import check as command
 from ocssl.cli import main
 from ocssl.cli.run import benchmark_of
 from ocssl.cost.data_survey import Check, Cost
-from ocssl.data.sources.source import own_source
+from ocssl.data.sources import BENCHMARKS
+from ocssl.data.sources.source import own_source, parse_name
 
 Say = Callable[..., list[str]]
 
@@ -54,6 +55,18 @@ def test_one_of_each_is_not_called_many(tmp_path: Path, say: Say) -> None:
     for word in ("1 file can", "1 class,", "1 experience, 1 minibatch", "1 step,"):
         assert word in text
     assert not [word for word in ("1 files", "1 classes", "1 experiences", "1 minibatches", "1 steps") if word in text]
+
+
+@pytest.mark.parametrize(
+    ("source", "setting"),
+    [("photos", "stream.levels"), ("wds:a.tar", "stream.label"), ("parquet:a.parquet", "stream.label")],
+)
+def test_guessed_labels_are_ignored_by_a_setting_that_the_source_has(
+    source: str, setting: str, tmp_path: Path, say: Say
+) -> None:
+    (tmp_path / "photos").mkdir()
+    assert any(f"(--set {setting}=none to ignore)" in line for line in say(source, found()))
+    assert setting.partition(".")[2] in BENCHMARKS.options(parse_name(own_source(source))[0])
 
 
 @pytest.mark.parametrize(("bytes", "seconds", "small"), [(1e8, 1, False), (3e9, 1, True), (1e8, 9000, True)])

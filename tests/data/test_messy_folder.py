@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from messy_folder import FILES, count, write_messy
+from messy_folder import FILES, KINDS, count, encoded, write_messy
 
 import ocssl
 from conftest import SMALL
@@ -145,6 +145,31 @@ def test_without_pillow_heif_its_files_are_counted_with_what_to_install(
     assert Counter(fault.kind for fault in found.skipped()) == without
     assert without[".heic (pip install pillow-heif)"] == 2
     assert "2 .heic (pip install pillow-heif)" in found.usage()
+
+
+@pytest.mark.parametrize("decode", ["cache", "live"])
+def test_a_run_whose_test_images_are_all_damaged_goes_on_without_a_probe(
+    decode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [
+        "train/cat/1.png",
+        "train/cat/2.png",
+        "train/dog/1.png",
+        "train/dog/2.png",
+        "test/cat/1.png",
+        "test/dog/1.png",
+    ]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(encoded(1, KINDS[4]) if "train" in name else b"nothing")
+    out = tmp_path / "run"
+    words = ["--cache", str(tmp_path / "cache"), "--set", f"data.decode={decode}", *WORDS]
+    with pytest.warns(UserWarning, match="none of the test images of .* can be used: there is no probe"):
+        assert call("run", "solar", str(tmp_path), "--out", str(out), *words) == 0
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert (metrics["final_accuracy"], metrics["seen"]) == (None, 4)
+    assert "2 bad images skipped" in capsys.readouterr().out
+    assert call("evaluate", str(out)) == 2
+    assert "none of the test images" in capsys.readouterr().err
 
 
 def test_a_folder_where_nothing_can_be_used_is_one_sentence(

@@ -154,6 +154,7 @@ def test_a_run_gives_a_learner_and_an_encoder_of_its_newest_state(tmp_path: Path
     assert repr(learner) == shown
 
 
+@pytest.mark.filterwarnings("ignore:encoder.weights .* does not say")
 def test_the_file_that_weights_came_from_is_not_needed_afterwards(tmp_path: Path) -> None:
     learner = small_learner()
     weights = tmp_path / "start.safetensors"

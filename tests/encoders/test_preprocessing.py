@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch import Tensor
 
 import ocssl
 from conftest import random_images, small_settings
+from ocssl.cli import main
+from ocssl.embed.export import export
 from ocssl.encoders import ENCODERS, Preprocessing
 from ocssl.errors import SettingError
 from ocssl.runs.config import resolve_run, to_toml
@@ -190,6 +193,59 @@ def test_trained_weights_without_a_mean_are_refused_unless_the_user_says_it(tabl
         0.456,
         0.406,
     )
+
+
+OTHER = {"views__mean": [0.1, 0.2, 0.3], "views__std": [0.9, 0.8, 0.7]}
+PLAIN = [label for label in LABELS if ":" not in label]
+
+
+def of_file(label: str, weights: Path, **more: Any) -> Any:
+    """The views of a run that starts from a file."""
+    return resolve_run("er-fifo", "synthetic", 0, {**overrides(label), "encoder.weights": str(weights), **more}).views
+
+
+@pytest.mark.parametrize("label", PLAIN)
+@pytest.mark.parametrize("kind", ["export", "saved learner"])
+def test_weights_that_ocssl_wrote_bring_their_mean_and_std(label: str, kind: str, tmp_path: Path) -> None:
+    more = {f"encoder__{key}": value for key, value in small_encoder(label).items()}
+    learner = ocssl.Learner("er-fifo", image_size=16, settings=small_settings("er-fifo", **more, **OTHER))
+    if kind == "export":
+        export(ocssl.load_encoder(learner), "safetensors", tmp_path / "w")
+    else:
+        learner.save(tmp_path / "w")
+    (weights,) = (tmp_path / "w").glob("*.safetensors")
+    views = of_file(label, weights)
+    assert (views.mean, views.std) == ((0.1, 0.2, 0.3), (0.9, 0.8, 0.7))
+    again = ocssl.Learner(
+        "er-fifo", image_size=16, settings=small_settings("er-fifo", **more, encoder__weights=str(weights))
+    )
+    assert seen(again, 77) == pytest.approx(literal(77, [0.1, 0.2, 0.3], [0.9, 0.8, 0.7]), abs=1e-5)
+    assert of_file(label, weights, **{"views.mean": [0.5, 0.5, 0.5]}).mean == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("label", PLAIN)
+@pytest.mark.parametrize("beside", [None, "{", "[]", '{"preprocessing": {"mean": [1], "std": 2, "image_size": 3}}'])
+def test_a_file_that_does_not_say_its_mean_and_std_warns(label: str, beside: str | None, tmp_path: Path) -> None:
+    if beside is not None:
+        (tmp_path / "encoder.json").write_text(beside)
+    weights = tmp_path / "w.safetensors"
+    with pytest.warns(UserWarning, match=r"does not say the mean and std.*views\.mean and views\.std"):
+        of_file(label, weights)
+    with pytest.warns(UserWarning, match=r"views\.std"):
+        of_file(label, weights, **{"views.mean": [0.5, 0.5, 0.5]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        of_file(label, weights, **{"views.mean": [0.5, 0.5, 0.5], "views.std": [0.2, 0.2, 0.2]})
+
+
+def test_the_command_says_a_warning_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    with pytest.raises(SystemExit), pytest.warns(UserWarning, match="does not say") as caught:
+        main(["run", "er-fifo", "synthetic", "--set", f"encoder.weights={tmp_path / 'none.safetensors'}"])
+    found = caught[0]
+    said = warnings.formatwarning(found.message, found.category, found.filename, found.lineno)
+    assert said.startswith("ocssl: warning: encoder.weights ")
+    assert said.count("\n") == 1
 
 
 def test_the_test_would_see_a_wrong_mean() -> None:

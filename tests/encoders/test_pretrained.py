@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import efficientnet_lite0
 
+pytestmark = pytest.mark.filterwarnings("ignore:encoder.weights .* does not say")
 CAREFUL, USUAL = ("frozen", 0.001), ("train", 1.0)
 HF = {"encoder.name": f"hf:{MODELS / 'vit'}"}
 TIMM = {"encoder.name": "timm:test_vit"}

@@ -22,6 +22,7 @@ from small_encoders import MODELS, small_encoder
 from torchvision_standin import require_timm
 
 LABELS = list(ENCODERS)
+pytestmark = pytest.mark.filterwarnings("ignore:encoder.weights .* does not say")
 
 
 def learner_of(label: str, seed: int = 0, **more: Any) -> ocssl.Learner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,15 @@ def test_the_encoder_alone_and_slow_copies_of_it(pretrained: Path) -> None:
         for name, tensor in network.state_dict().items():
             assert torch.equal(tensor, wanted[f"encoder.{name}"])
     assert all(torch.equal(t, heads[name]) for name, t in learner.objective.projector.state_dict().items())
+
+
+def test_weights_of_images_of_another_mean_warn(pretrained: Path) -> None:
+    options = InitSettings(path=str(pretrained), parts="encoder")
+    with pytest.warns(UserWarning, match=r"another mean or std; theirs: --set views\.mean='\[0\.5, 0\.5, 0\.5\]'$"):
+        start_from(small_learner(encoder__name="resnet10", views__mean=[0.4, 0.5, 0.6]), options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        start_from(small_learner(encoder__name="resnet10"), options)
 
 
 def test_weights_that_do_not_fit_are_refused(pretrained: Path, tmp_path: Path) -> None:

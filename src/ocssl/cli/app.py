@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, get_args
@@ -13,7 +14,7 @@ import cyclopts
 from cyclopts import App, CycloptsError, Group
 
 from ocssl._core.transfer import keep_freed_memory
-from ocssl.errors import NonFiniteLoss, OcsslError, OutOfMemory, nearest
+from ocssl.errors import NonFiniteLoss, OcsslError, OutOfMemory, nearest, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,6 +47,7 @@ WIDE = 250  # characters of a line that goes to a file or pipe
 def main(words: Sequence[str] | None = None) -> None:
     """Entry point: errors that a user can act on become one sentence on stderr."""
     _open_standard_streams()
+    warnings.formatwarning = _warning
     keep_freed_memory()
     status = _run(words)
     if os.environ.get("WORLD_SIZE", "1") != "1":
@@ -107,6 +109,13 @@ def _require_current_folder() -> None:
         os.getcwd()
     except FileNotFoundError:
         raise OcsslError("the current folder has been removed; change to one that exists.") from None
+
+
+def _warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning in one line, without the line of code that it comes from."""
+    return f"ocssl: warning: {printable(str(message))}\n"
 
 
 def _drop_output() -> None:

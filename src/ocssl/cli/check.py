@@ -55,7 +55,8 @@ def check(
     from ocssl.cost import QUICK_SHAPES, calibrate
     from ocssl.cost.data_survey import PRESETS, check
     from ocssl.data.decode.image_set import MOST_WORKERS
-    from ocssl.data.sources.source import after_colon, own_source
+    from ocssl.data.sources import BENCHMARKS
+    from ocssl.data.sources.source import after_colon, own_source, parse_name
     from ocssl.runs.config import resolve_run
     from ocssl.runs.progress import Bars
     from ocssl.settings import checked_int
@@ -80,7 +81,8 @@ def check(
     command = _command(source if plain else word, method, set or [], found)
     if json:
         print_json(_content(source, found, command))
-    for line in _lines(source, found, command):
+    ignored = "levels" if "levels" in BENCHMARKS.options(parse_name(word)[0]) else "label"
+    for line in _lines(source, found, command, f"stream.{ignored}=none"):
         screen.print(line, soft_wrap=True)
     return 0
 
@@ -93,7 +95,7 @@ def _command(source: str, method: str, assignments: list[str], found: Check) -> 
     return shlex.join([*words, *(word for one in assignments for word in ("--set", one))])
 
 
-def _lines(source: str, found: Check, command: str) -> Iterator[str]:
+def _lines(source: str, found: Check, command: str, unlabelled: str) -> Iterator[str]:
     reasons = ", ".join(f"{count} {reason}" for reason, count in found.reasons().items())
     of = f"{found.used:,} of {counted(found.files, 'file')}"
     yield f"{source}: {of} can be used{f'; not: {reasons}' if reasons else ''}"
@@ -103,7 +105,7 @@ def _lines(source: str, found: Check, command: str) -> Iterator[str]:
     if found.widths and found.heights:
         least, middle, largest = (f"{w} x {h}" for w, h in zip(found.widths, found.heights, strict=True))
         yield f"  sizes     median {middle} pixels, sides from {least} to {largest}; {found.bytes / 1e6:,.1f} MB"
-    yield f"  labels    {_labels(found)}"
+    yield f"  labels    {_labels(found, unlabelled)}"
     if found.note:
         yield f"  note      {found.note}"
     parts = (counted(found.experiences, "experience"), counted(found.costs[0].minibatches, "minibatch"))
@@ -119,13 +121,14 @@ def _lines(source: str, found: Check, command: str) -> Iterator[str]:
     yield f"start with: {command}"
 
 
-def _labels(found: Check) -> str:
+def _labels(found: Check, unlabelled: str) -> str:
+    """What the classes are, and the setting that ignores them."""
     if not found.classes:
         return "none: one experience, no probe"
     shown = ", ".join(f"{name} ({count:,})" for name, count in list(found.classes.items())[:CLASSES])
     more = f" and {len(found.classes) - CLASSES:,} more" if len(found.classes) > CLASSES else ""
     classes = counted(len(found.classes), "class")
-    return f"{classes}, guessed from the source: {shown}{more} (--set stream.levels=none to ignore)"
+    return f"{classes}, guessed from the source: {shown}{more} (--set {unlabelled} to ignore)"
 
 
 def _time(seconds: float) -> str:

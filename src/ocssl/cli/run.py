@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ocssl.cli import options
 from ocssl.cli.app import BAD_INPUT, FAILED, START, STUDY, app, console, print_json
 from ocssl.cli.options import Assignments, Benchmark, Count, Data, Device, Moved, Parts, Quiet, RunFolder, Seed, Track
-from ocssl.errors import NonFiniteLoss, OcsslError, OutOfMemory, SettingError
+from ocssl.errors import NonFiniteLoss, OcsslError, OutOfMemory, SettingError, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -260,7 +260,7 @@ def start(
                 console().print(f"{loaded.usage()}; list: {folder / SKIPPED}", soft_wrap=True)
             if loaded.note:
                 console().print(loaded.note, soft_wrap=True)
-            console().print(f"{folder}: {steps:,} steps, {memory}, {disk}", soft_wrap=True)
+            console().print(f"{folder}: {counted(steps, 'step')}, {memory}, {disk}", soft_wrap=True)
     ranks.barrier()
     return resume_run(folder, job, loaded)
 
@@ -326,7 +326,7 @@ def _summary(metrics: dict[str, Any], folder: Path) -> str:
         what += f"average {metrics['average_accuracy']:.1f} %, "
     bad = metrics.get("bad_images", {}).get("count", 0)
     skipped = f", {bad} bad {'image' if bad == 1 else 'images'} skipped" if bad else ""
-    return f"{what}{metrics['steps']} steps in {metrics['seconds']:.0f} s{skipped}; {folder}"
+    return f"{what}{counted(metrics['steps'], 'step')} in {metrics['seconds']:.0f} s{skipped}; {folder}"
 
 
 def given_settings(flags: Mapping[str, Any], assignments: list[str] | None) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Check:
     widths: tuple[int, int, int] | None  # least, median, most; of the images that can be used
     heights: tuple[int, int, int] | None
     bytes: int  # of the files of images that were decoded
-    classes: Mapping[str, int]  # training, validation and test images of each; none: there are no labels
+    classes: Mapping[str, int]  # usable images of each, in all parts of the data; none: there are no labels
     experiences: int
     costs: Sequence[Cost]
     note: str  # what the user should know of how the images are taken
@@ -70,13 +70,15 @@ def check(
     seen = _Seen(first, most, report)
     subsets = [subset for subset in (loaded.train, loaded.val, loaded.test) if subset.files is not None and len(subset)]
     total = sum(len(subset) for subset in subsets)
-    for files, rows in _by_files(subsets).values():
-        seen.look(files, rows, total)
+    bad = {key: seen.look(files, rows, total) for key, (files, rows) in _by_files(subsets).items()}
     if seen.faults and len(seen.faults) == seen.count:
         fault, many = seen.faults[0], seen.count > 1
         what = f"none of the {seen.count:,} images can" if many else "the only image cannot"
         raise DataError(f"{what} be used: {fault.name}: {fault.reason}.")
-    classes = Counter(int(label) for subset in subsets for label in subset.labels.tolist())
+    classes: Counter[int] = Counter()  # one whose images are all bad is there too: a run counts it
+    for subset in subsets:
+        for label, row in zip(subset.labels.tolist(), subset.rows.tolist(), strict=True):
+            classes[label] += row not in bad[id(subset.files)]
     named = {loaded.classes[number]: classes[number] for number in sorted(classes) if loaded.classes}
     left = [*loaded.left_out, *seen.faults]
     machine = measure()
@@ -117,7 +119,8 @@ class _Seen:
         self.widths: list[int] = []
         self.heights: list[int] = []
 
-    def look(self, files: Files, rows: torch.Tensor, total: int) -> None:
+    def look(self, files: Files, rows: torch.Tensor, total: int) -> set[int]:
+        """Decode these rows, or some of them; the rows that cannot be used."""
         if self.most and total > self.most:
             rows = rows[:: -(-total // self.most)]
         cuts = list(rows.split(rows_at_once(self.size)))
@@ -129,6 +132,7 @@ class _Seen:
             self.count += len(cut)
             self.report("checking images", self.count, min(total, self.most or total))
         self.faults += [images.faults[row] for row in sorted(images.faults)]
+        return set(images.faults)
 
     def _measure(self, data: bytes) -> None:
         kind, width, height = describe(data)

@@ -19,11 +19,12 @@ from ocssl.data.decode.decoder import VERSION, Fit, resize_array
 from ocssl.data.decode.pixels import pixels_of
 from ocssl.encoders import ENCODERS
 from ocssl.encoders.randomness import NAME
+from ocssl.encoders.weights import EXPORT
 from ocssl.errors import CheckpointError, DataError
 from ocssl.learner import BLOCK, Learner
 
 SHOWN = 32  # letters of a fingerprint
-ENCODER, WEIGHTS = "encoder.json", "model.safetensors"  # of an export
+ENCODER, WEIGHTS = EXPORT, "model.safetensors"  # of an export
 FORMAT, FORMAT_VERSION = "ocssl-encoder", 1
 MOST_JSON = 2**20  # bytes
 UNSEEN = {  # keys of a config of transformers that change no feature

@@ -8,7 +8,7 @@ from ocssl.encoders.hf import HuggingFace
 from ocssl.encoders.resnet import ResNet, ResNet10, ResNet18
 from ocssl.encoders.timm_models import Timm
 from ocssl.encoders.vit import ViT
-from ocssl.encoders.weights import convert_weights, load_weights
+from ocssl.encoders.weights import convert_weights, load_weights, preprocessing_of
 
 __all__ = [
     "ENCODERS",
@@ -24,5 +24,6 @@ __all__ = [
     "convert_weights",
     "feature_dimension",
     "load_weights",
+    "preprocessing_of",
     "stages",
 ]

@@ -11,15 +11,17 @@ from safetensors.torch import load as unpack
 from safetensors.torch import save as pack
 from torch import Tensor, nn
 
-from ocssl._core.checkpoint import read_shapes
+from ocssl._core.checkpoint import LARGEST_MANIFEST, MANIFEST, read_shapes
 from ocssl._core.host_memory import check_memory
 from ocssl._files.atomic import replace_file
-from ocssl._files.untrusted import open_file, reading
+from ocssl._files.untrusted import open_file, read_json, reading
+from ocssl.encoders.encoder import Preprocessing
 from ocssl.errors import SettingError
 
 SPARE = 2**28  # bytes that a file may have beyond eight times the encoder's: classifiers, optimizers
 SHOWN = 3  # names in an error
 OWN = "network.objective.encoder."  # in a checkpoint of ocssl
+EXPORT = "encoder.json"  # beside the weights of an export
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -27,6 +29,27 @@ def digest(path: str | Path) -> str:
     """The checksum of a file of weights."""
     with reading(path, SettingError), open_file(Path(path).expanduser()) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def preprocessing_of(path: str | Path) -> Preprocessing | None:
+    """The images that weights were trained on, where ocssl wrote the file: an export, or a checkpoint; else None."""
+    folder = Path(path).expanduser().parent
+    try:
+        if (folder / EXPORT).is_file():
+            table = read_json(folder / EXPORT, LARGEST_MANIFEST)["preprocessing"]
+            size = table["image_size"]
+        else:
+            content = read_json(folder / MANIFEST, LARGEST_MANIFEST)
+            table, size = content["facts"]["settings"]["views"], content["facts"]["image_size"]
+        mean, std = ((_short(red), _short(green), _short(blue)) for red, green, blue in (table["mean"], table["std"]))
+        return Preprocessing(mean, std, int(size))
+    except (OSError, ValueError, TypeError, LookupError, OverflowError):
+        return None
+
+
+def _short(number: float) -> float:
+    """A float32 as the number that it was made from, such as 0.1."""
+    return float(f"{float(number):.7g}")
 
 
 def load_weights(encoder: nn.Module, path: str | Path, sha256: str | None = None) -> None:

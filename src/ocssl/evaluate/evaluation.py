@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ PROBES: dict[str, Callable[..., ProbeResult]] = {"linear": linear_probe, "ridge"
 class Evaluation:
     """How good the representation is, and how healthy."""
 
-    accuracy: float | None  # per cent of the test images; None: there are no labels
+    accuracy: float | None  # per cent of the test images; None: there are no labels, or no test images
     deviation: float | None  # mean over stream images, projector space
     overlap: float | None  # share of pairs of stream images whose balls meet, encoder space
     online_overlap: float | None = None  # the same of the memory, from its stored statistics alone
@@ -50,7 +51,10 @@ def evaluate(learner: Learner, benchmark: Benchmark, options: EvaluateSettings, 
     accuracy, tasks = None, None
     own = {measure.key: measure.compute for measure in MEASURES.of("evaluation") if measure.compute}
     features = encode_benchmark(learner, benchmark) if benchmark.labelled or own else None
-    if features and benchmark.labelled:
+    if features and benchmark.labelled and not (len(features.train) and len(features.test)):
+        part = "training" if len(features.test) else "test"
+        warnings.warn(f"none of the {part} images of {benchmark.name} can be used: there is no probe.", stacklevel=2)
+    elif features and benchmark.labelled:
         accuracy = probe(features, options.probe, options.compat, seed).accuracy
         if options.per_task:
             results = probe_tasks(features, options.probe, options.compat, seed, range(len(benchmark.tasks)))

@@ -5,6 +5,7 @@ size), method, what the benchmark says of that method (`[methods.NAME]` in its f
 """
 
 import tomllib
+import warnings
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -77,7 +78,8 @@ def resolve(method: str, benchmark: str | None, overrides: Mapping[str, Any]) ->
 def _use_encoder(tree: dict[str, Any], recipe: Mapping[str, Any], own: Mapping[str, Any], sized: bool) -> None:
     """What an encoder asks for, whatever the benchmark usually has: its mean, std and size, and care if it is good.
 
-    An encoder that starts from trained weights gets the settings of pretrained.toml.
+    An encoder that starts from trained weights gets the settings of pretrained.toml. Weights that ocssl wrote say their
+    mean, std and size where the encoder's kind does not.
     """
     tables = [t for t in (tree.get("encoder"), recipe.get("encoder"), own.get("encoder")) if isinstance(t, Mapping)]
     named = next((table for table in reversed(tables) if "name" in table), None)
@@ -93,8 +95,18 @@ def _use_encoder(tree: dict[str, Any], recipe: Mapping[str, Any], own: Mapping[s
         found = ENCODERS.preprocessing(named["name"], chosen)
         default = ENCODERS.complete(named["name"]).get("pretrained", False)
         trained |= bool(default and chosen.get("pretrained", default))
+    given = {key for table in (recipe, own) if isinstance(views := table.get("views"), Mapping) for key in views}
+    if found is None and isinstance(path := chosen.get("weights"), str):
+        from ocssl.encoders import preprocessing_of
+
+        found = preprocessing_of(path)
+        if found is None and not {"mean", "std"} <= given:
+            warnings.warn(
+                f"encoder.weights {path} does not say the mean and std of its images: those of the benchmark are used "
+                "(see run.toml); set views.mean and views.std to what it was trained with.",
+                stacklevel=2,
+            )
     if found is not None:
-        given = {key for table in (recipe, own) if isinstance(views := table.get("views"), Mapping) for key in views}
         if found.guessed and trained and not {"mean", "std"} <= given:
             raise SettingError(f"{found.guessed}; set views.mean and views.std to those that it was trained with.")
         merge(tree, {"views": {"mean": list(found.mean), "std": list(found.std)}})

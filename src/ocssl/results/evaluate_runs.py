@@ -30,7 +30,7 @@ from ocssl._core.table import Row, Table, number_cell
 from ocssl._files.atomic import write_out
 from ocssl._training.assembly import require_known, usable_device
 from ocssl.data import Benchmark, ExperienceStream, Subset, load_benchmark
-from ocssl.errors import RunFolderError, SettingError
+from ocssl.errors import DataError, RunFolderError, SettingError
 from ocssl.evaluate.evaluation import encode, encode_benchmark, measure_views, probe, probe_tasks
 from ocssl.evaluate.latent_metrics import spectrum, uniformity
 from ocssl.evaluate.linear_classifiers import Compat
@@ -170,6 +170,8 @@ def _evaluate_one(path: Path, names: Sequence[str], per_task: bool, compat: Comp
     if per_task and not benchmark.tasks:
         raise SettingError(f"stream.order is {_subject.settings.stream.order}: there are no tasks to probe one by one.")
     features = encode_benchmark(seen.learner, benchmark)
+    if not len(features.test):
+        raise DataError(f"none of the test images of {benchmark.name} can be used, so there is nothing to probe.")
     row: dict[str, Any] = {**_subject.moment(seen.position), "steps": seen.learner.steps, "seen": seen.learner.seen}
     for name in names:
         seed = _subject.settings.seed

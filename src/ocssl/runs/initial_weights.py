@@ -1,7 +1,9 @@
 """Weights to start from: those of another run, or of a saved learner."""
 
 import hashlib
+import warnings
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -18,6 +20,11 @@ OBJECTIVE = "network.objective."
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """The objective's weights, encoder and heads, in the newest state of a run folder or in a saved learner."""
+    return _read(path)[0]
+
+
+def _read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Those weights, and the facts of their learner."""
     folder = Path(path)
     if (folder / SETTINGS).is_file():
         known = saved_states(folder)
@@ -25,14 +32,14 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             raise SettingError(f"cannot start from {folder}: the run has no checkpoint yet.")
         folder = known[max(known)]
     try:
-        tensors, _ = checkpoint.read(folder, check_weights)
+        tensors, facts = checkpoint.read(folder, check_weights)
         check_values(tensors)
     except CheckpointError as error:
         raise SettingError(f"cannot start from {path}: {error}") from None
     weights = {name.removeprefix(OBJECTIVE): t for name, t in tensors.items() if name.startswith(OBJECTIVE)}
     if not weights:
         raise SettingError(f"cannot start from {path}: it holds no weights of a learner.")
-    return weights
+    return weights, facts
 
 
 def digest(weights: dict[str, Tensor]) -> str:
@@ -43,13 +50,25 @@ def digest(weights: dict[str, Tensor]) -> str:
     return whole.hexdigest()
 
 
+def _warn_of_other_colours(learner: Learner, facts: dict[str, Any], path: str) -> None:
+    """Say so where the weights were trained on images of another mean or std."""
+    theirs = facts.get("settings", {}).get("views", {})
+    own = learner.settings.views.model_dump(mode="json")
+    other = {key: theirs[key] for key in ("mean", "std") if theirs.get(key, own[key]) != own[key]}
+    if other:
+        words = " ".join(f"--set views.{key}='{value}'" for key, value in other.items())
+        said = f"the weights in {path} were trained on images of another mean or std; theirs: {words}"
+        warnings.warn(said, stacklevel=3)
+
+
 def start_from(learner: Learner, options: InitSettings) -> None:
     """Give a new learner the weights that its run starts from."""
     if options.path is None:
         return
-    weights = read_weights(options.path)
+    weights, facts = _read(options.path)
     if options.sha256 not in (None, digest(weights)):
         raise SettingError(f"the weights in {options.path} are not those that this run was to start from.")
+    _warn_of_other_colours(learner, facts, options.path)
     own = learner.objective.state_dict()
     wanted = {name: t for name, t in own.items() if options.parts == "all" or name.startswith("encoder.")}
     for name, tensor in wanted.items():

@@ -222,3 +222,13 @@ def test_a_single_folder_is_no_class(tmp_path: Path) -> None:
     found = find(fill(tmp_path, "2024/may/1.png", "2024/june/2.png"))
     assert found.train.labels is None
     assert find(tmp_path, levels="class").classes == ["2024"]
+
+
+def test_links_to_the_folder_itself_lead_inside(tmp_path: Path) -> None:
+    root = fill(tmp_path / "photos", "a/1.png")
+    (root / "a" / "up").symlink_to("..")
+    (root / "self").symlink_to(root)
+    (root / "over").symlink_to(tmp_path)
+    said = {fault.name: fault.reason for fault in find(root).left_out}
+    inside = "link to a folder inside"
+    assert said == {"a/up": inside, "self": inside, "over": "link out of the folder"}

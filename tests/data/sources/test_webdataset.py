@@ -206,6 +206,16 @@ def test_a_damaged_shard_is_one_sentence(tmp_path: Path) -> None:
         assert str(caught.value).isprintable()
 
 
+def test_a_shard_that_stops_between_two_members_is_counted(tmp_path: Path) -> None:
+    whole = write_shard(tmp_path / "s.tar", {f"{n}.png": image(n) for n in range(3)}).read_bytes()
+    assert find(tmp_path / "s.tar").left_out == []
+    end = whole.index(b"1.png") // 512 * 512
+    (tmp_path / "s.tar").write_bytes(whole[:end])
+    found = find(tmp_path / "s.tar")
+    assert len(found.train) == 1
+    assert [(fault.name, fault.reason) for fault in found.left_out] == [("s.tar", "shard without its end")]
+
+
 def test_what_cannot_be_found_or_used_is_one_sentence(tmp_path: Path) -> None:
     shards(tmp_path / "shards")
     cases: list[tuple[Path | None, dict[str, Any], str]] = [

@@ -263,7 +263,8 @@ def _why_left_out(top: bytes, entry: os.DirEntry[bytes]) -> str | None:
     if entry.is_symlink():
         if not os.path.exists(entry.path):
             return "dangling link"
-        if not _inside(os.path.realpath(entry.path), top):
+        target = os.path.realpath(entry.path)
+        if target != top and not _inside(target, top):
             return "link out of the folder"
         if os.path.isdir(entry.path):
             return "link to a folder inside"

@@ -165,6 +165,9 @@ def _members(file: IO[bytes], path: Path, left_out: list[tuple[str, str]]) -> It
             elif header.kind != b"5":
                 left_out.append((printable(f"{path.name}/") + printable(name), "not a regular file"))
         at = start + header.size + -header.size % BLOCK
+    else:
+        if whole:  # a download may have stopped between two members
+            left_out.append((printable(path.name), "shard without its end"))
 
 
 def _is_image(member: Member, path: Path, left_out: list[tuple[str, str]]) -> bool:

@@ -20,7 +20,7 @@ from ocssl.data.sources.source import (
     numbered,
     refuse_unlearned,
 )
-from ocssl.errors import DataError, SettingError, printable, unknown
+from ocssl.errors import DataError, SettingError, counted, printable, unknown
 from ocssl.settings import StreamSettings
 
 TRAIN = "train"
@@ -51,7 +51,7 @@ class WebDataset:
         splits = [ShardFiles(paths, report) for paths in _splits(where)]
         left_out = [Fault(name, why) for files in splits for name, why in files.left_out]
         if not len(splits[0]):
-            raise DataError(f"there are no images in the {len(splits[0].paths)} shards of {where}.")
+            raise DataError(f"there are no images in {counted(len(splits[0].paths), 'shard')} of {where}.")
         labels, classes = self._labels(splits, where)
         collections = [Collection(files, own) for files, own in zip(splits, labels, strict=True)]
         test = collections[1] if len(collections) > 1 else None
