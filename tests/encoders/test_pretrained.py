@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import efficientnet_lite0
 
 pytestmark = pytest.mark.filterwarnings("ignore:encoder.weights .* does not say")
-CAREFUL, USUAL = ("frozen", 0.001), ("train", 1.0)
+CAREFUL, USUAL = ("frozen", 0.0003), ("train", 1.0)
 HF = {"encoder.name": f"hf:{MODELS / 'vit'}"}
 TIMM = {"encoder.name": "timm:test_vit"}
 
@@ -48,7 +48,7 @@ def care(*names: str, **settings: Any) -> tuple[Any, Any]:
         ({"encoder.weights": "w.safetensors"}, CAREFUL),
         ({"encoder.weights": "w.safetensors", "encoder.name": "resnet18"}, CAREFUL),
         ({**HF, "optimizer.encoder_lr": 0.5}, ("frozen", 0.5)),
-        ({**HF, "encoder.batch_norm": "train"}, ("train", 0.001)),
+        ({**HF, "encoder.batch_norm": "train"}, ("train", 0.0003)),
     ],
 )
 def test_the_record_says_how_carefully_an_encoder_is_trained(

@@ -96,6 +96,19 @@ def test_other_images_streams_and_schedules_of_evaluation_are_not_compared(other
     assert len(compare(named(made("solar"), made("er-fifo")))) == 1
 
 
+def test_a_setting_that_an_earlier_version_did_not_have_makes_no_other_series() -> None:
+    earlier, today, other = made(seed=0), made(seed=1), made(seed=2, settings={"optimizer.encoder_start": 3})
+    for key in ("optimizer.encoder_start", "stream.drift"):
+        assert key in earlier.settings
+        del earlier.settings[key]
+    assert len(by_series(named(earlier, today))) == 1
+    assert len(comparable([earlier, today])) == 1
+    assert set(by_series(named(earlier, other))) == {
+        "solar (optimizer.encoder_start=0)",
+        "solar (optimizer.encoder_start=3)",
+    }
+
+
 def test_a_finished_run_counts_before_a_copy_that_is_under_way() -> None:
     ill, young = made(measured=DECAYING), made(measured=[(50.0, 0.2)] * 5, finished=False)
     for runs in (named(ill, young), named(young, ill)):

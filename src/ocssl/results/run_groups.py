@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+from pydantic import BaseModel
+
 from ocssl._core.table import mean_and_deviation
 from ocssl.results.read_runs import ONLINE, Run, read_runs
+from ocssl.runs.config import RunSettings
 from ocssl.settings import ObjectiveSettings
 
 # settings that make no variant of a method: what is grouped by, how it is saved, and where files are
@@ -119,7 +123,25 @@ def _differences(run: Run, peers: list[Run]) -> list[str]:
 def _with_parts(run: Run) -> dict[str, Any]:
     """The settings, which images they were, and for each term that it is there."""
     terms = {key.rpartition(".")[0]: "on" for key in run.settings if key.startswith("terms.")}
-    return run.settings | terms | {"images": (run.images or "unknown")[:8]}
+    return _completed(run) | terms | {"images": (run.images or "unknown")[:8]}
+
+
+def _completed(run: Run) -> dict[str, Any]:
+    """The settings of a run; those that its version did not have yet with their defaults, which change nothing."""
+    return _defaults() | run.settings if run.settings else {}
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """Every setting of a run that has a default."""
+    sections = {name: field.annotation for name, field in RunSettings.model_fields.items()}
+    return {
+        f"{name}.{key}": field.default
+        for name, section in sections.items()
+        if isinstance(section, type) and issubclass(section, BaseModel)
+        for key, field in section.model_fields.items()
+        if isinstance(field.default, bool | int | float | str)
+    }
 
 
 def _owner(key: str, settings: dict[str, Any]) -> object:
@@ -167,8 +189,9 @@ def circumstances(run: Run, others: Sequence[Run]) -> str:
 
 def _alike(run: Run) -> dict[str, Any]:
     """What runs must have in common to be compared, beside probe and regime, which implies the epochs."""
-    stream = {key: value for key, value in run.settings.items() if key.startswith("stream.") and key != "stream.epochs"}
-    evaluated = {key: run.settings.get(key) for key in ("evaluate.compat", "evaluate.every")}
+    settings = _completed(run)
+    stream = {key: value for key, value in settings.items() if key.startswith("stream.") and key != "stream.epochs"}
+    evaluated = {key: settings.get(key) for key in ("evaluate.compat", "evaluate.every")}
     return stream | evaluated | {"images": run.images and run.images[:8]}
 
 
