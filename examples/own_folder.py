@@ -9,7 +9,7 @@ import ocssl
 
 
 def main(folder: str, size: int = 64, width: int = 16) -> list[str]:
-    learner = ocssl.Learner("er-reservoir", image_size=size, fit="crop", settings={"encoder.width": width})
+    learner = ocssl.Learner("solar-c", image_size=size, fit="crop", settings={"encoder.width": width})
     paths: list[str] = []
     for batch in ocssl.images(folder, size=size):
         info = learner.partial_fit(batch.images, ids=batch.ids)

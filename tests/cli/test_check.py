@@ -44,7 +44,7 @@ def say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
 def test_the_command_that_check_prints_starts_a_run_over_this_folder(name: str, tmp_path: Path, say: Say) -> None:
     (tmp_path / name).mkdir()
     words = shlex.split(say(name, found())[-1].partition(": ")[2])
-    assert words[:3] == ["ocssl", "run", "solar"]
+    assert words[:3] == ["ocssl", "run", "solar-c"]
     assert not words[3].startswith("-")
     assert benchmark_of(words[3]) == own_source(name) == f"folder:{name}"
 

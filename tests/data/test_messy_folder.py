@@ -62,7 +62,7 @@ def test_check_counts_every_file_by_reason_and_writes_nothing(
     assert full["steps"] > small["steps"] > 0
     assert full["seconds"] > small["seconds"] > 0
     assert full["bytes"] > small["bytes"] > 0
-    assert found["command"].startswith(f"ocssl run solar {root}")
+    assert found["command"].startswith(f"ocssl run solar-c {root}")
     assert not list(tmp_path.iterdir())
 
 

@@ -31,7 +31,7 @@ def check(
     source: Annotated[str, Parameter(help="A folder of images, or parquet:PATH, wds:PATTERN, hf:NAME.")],
     /,
     *,
-    method: str = "solar",
+    method: str = "solar-c",
     set: Assignments = None,
     most: Annotated[Count, Parameter(help="Decode at most this many images, evenly spaced; 0: all.")] = 10_000,
     workers: Count = 0,
