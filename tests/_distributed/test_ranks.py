@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -341,6 +343,26 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bits(whole_run: Path, tmp_pat
     codes, said = Group(2, tmp_path / "log2", "resume", str(folder), "--quiet").end()
     assert codes == [0, 0], said
     assert outcome(folder) == outcome(whole_run)
+
+
+def test_no_rank_goes_on_before_all_are_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that ends at once, as where the number of ranks is refused, left others connecting to it for ever."""
+    connected = threading.Event()
+
+    def connect(backend: str, *, rank: int, **options: Any) -> None:
+        if rank == 1:
+            assert connected.wait(HANGS)
+
+    monkeypatch.setattr(dist, "init_process_group", connect)
+    store = dist.HashStore()
+    with ThreadPoolExecutor() as threads:
+        ranks = [threads.submit(DistributedRanks, store, rank, 2, "gloo") for rank in range(2)]
+        while not ranks[0].done() and not store.check(["ocssl/connected/0"]):
+            time.sleep(0.01)
+        alone = ranks[0].done()
+        connected.set()
+        assert not alone
+        assert [one.result(timeout=HANGS).rank for one in ranks] == [0, 1]
 
 
 def test_a_stop_of_one_rank_stops_all_and_saves(tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ class DistributedRanks(Ranks):
         self.rank, self.size, self._local_rank = rank, size, local_rank
         with _connection_errors():
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+            _wait_for_connections(store, rank, size)
         self._failures = dist.PrefixStore("ocssl", store)  # type: ignore[attr-defined]
 
     def device(self, name: str) -> str:
@@ -210,6 +211,12 @@ class DistributedRanks(Ranks):
         with _connection_errors():
             dist.all_gather(found, tensor.contiguous())
         return found
+
+
+def _wait_for_connections(store: Any, rank: int, size: int) -> None:
+    """Until every rank is connected: one that ends before, with an error, would break the connections of others."""
+    store.set(f"ocssl/connected/{rank}", "")
+    store.wait([f"ocssl/connected/{other}" for other in range(size)], PATIENCE)
 
 
 @contextmanager
