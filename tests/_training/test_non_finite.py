@@ -1,4 +1,4 @@
-"""Losses that are not finite, where the answer is there at once and where it comes late, as on a GPU."""
+"""Losses, gradients and weights that are not finite: told at once, or late, as on a GPU."""
 
 from __future__ import annotations
 
@@ -84,3 +84,30 @@ def test_an_optimizer_that_is_not_told_would_step_on() -> None:
     with pytest.raises(NonFiniteLoss):
         learner.partial_fit(images)
     assert any(bool(p.isnan().any()) for p in learner.encoder.parameters())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_number_among_many_weights_is_found_wherever_it_stands(bad: float, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(7,), (3, 4, 5, 5), (), (33, 65)]
+    weights = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+    weights[1] = weights[1].to(memory_format=torch.channels_last)
+    whole = [weight.clone() for weight in weights]
+    Guard(CPU).watch_weights(weights, torch.tensor([1]), 0)
+    assert all(torch.equal(a, b) for a, b in zip(weights, whole, strict=True))  # looked at, not changed
+    for which, weight in enumerate(whole):
+        for place in {0, weight.numel() // 2, weight.numel() - 1}:
+            damaged = [w.clone() for w in whole]
+            damaged[which].as_strided((weight.numel(),), (1,))[place] = bad
+            with pytest.raises(NonFiniteLoss, match="result of step 1 is not finite"):
+                Guard(CPU).watch_weights(damaged, torch.tensor([1]), 0)
+
+
+def test_large_gradients_are_finite() -> None:
+    weight = torch.zeros(8, requires_grad=True)
+    weight.grad = torch.full((8,), 3e38)  # the square of which is not
+    Guard(CPU).watch_gradient([weight], torch.tensor([1]), 0)
+    weight.grad[7] = float("inf")
+    with pytest.raises(NonFiniteLoss, match="gradient of step 1 is not finite"):
+        Guard(CPU).watch_gradient([weight], torch.tensor([1]), 0)
