@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
+from ocssl.cost.layers import Passes, passes_of
 from ocssl.results.compare import t_quantile
 from ocssl.results.paper import Planned, equal_compute, field, read_plan, read_scale, runs_of
 from ocssl.results.paper.equal_compute import equal_passes, with_passes, work
 from ocssl.results.paper.field import Block, Gap, against, block_name, blocks_of, gap, holm, overall, ranks, tables
 from ocssl.results.paper.run_store import Group, Result
 from ocssl.runs.config import resolve_run
+from ocssl.settings import LearnerSettings
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 SMALL = {"encoder.width": 4, "stream.image_size": 8, "memory.capacity": 200, "objective.projection": 16}
@@ -50,6 +52,23 @@ def test_passes_are_the_most_whose_rows_stay_within_those_of_fifo(method: str) -
 
 def test_a_method_dearer_than_the_budget_has_one_pass() -> None:
     assert equal_passes(resolve_run("cla-e", "synthetic", 0, SMALL), 10.0) == 1
+
+
+def test_runs_that_differ_in_seed_or_stream_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def counting(learner: LearnerSettings) -> Passes:
+        counted.append(learner.schedule.passes)
+        return passes_of(learner)
+
+    monkeypatch.setattr(equal_compute, "_counted", {})
+    monkeypatch.setattr(equal_compute, "passes_of", counting)
+    streams = [(seed, blurry) for seed in (0, 1) for blurry in (0.0, 0.3)]
+    runs = [resolve_run("er-fifo", "synthetic", seed, {**SMALL, "stream.blurry": blurry}) for seed, blurry in streams]
+    runs += [with_passes(run, 1) for run in runs]
+    found = [work(run) for run in runs]
+    assert found == [6.0 * FULL] * 4 + [1.0 * FULL] * 4
+    assert counted == [6, 1]
 
 
 @pytest.fixture(scope="module")

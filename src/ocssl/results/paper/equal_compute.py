@@ -10,6 +10,7 @@ from ocssl.cost.layers import REST, passes_of
 from ocssl.runs.config import RunSettings
 
 SPARE = 0.02  # by how much of the reference's work a method may exceed it
+_counted: dict[str, float] = {}  # work by settings of the learner: runs of a plan share most of them
 
 
 def work(settings: RunSettings) -> float:
@@ -17,9 +18,13 @@ def work(settings: RunSettings) -> float:
 
     A row backwards counts twice, once for weights and once for inputs: each takes as long as one forwards.
     """
-    passes = passes_of(settings.learner())
-    rows = [*passes.forward.items(), *passes.backward.items()]
-    return float(sum(count for name, count in rows if name.endswith(f".{REST}")))
+    learner = settings.learner()
+    key = learner.model_dump_json()
+    if key not in _counted:
+        passes = passes_of(learner)
+        rows = [*passes.forward.items(), *passes.backward.items()]
+        _counted[key] = float(sum(count for name, count in rows if name.endswith(f".{REST}")))
+    return _counted[key]
 
 
 def with_passes(settings: RunSettings, passes: int) -> RunSettings:
