@@ -104,10 +104,15 @@ def test_one_number_among_many_weights_is_found_wherever_it_stands(bad: float, d
                 Guard(CPU).watch_weights(damaged, torch.tensor([1]), 0)
 
 
-def test_large_gradients_are_finite() -> None:
+@pytest.mark.parametrize("large", [1e25, 3e38, float("inf"), float("nan")])
+def test_gradients_and_weights_whose_squares_are_not_finite_are_refused_too(large: float) -> None:
+    """They are finite, but no training comes back from them: better refused before they are saved."""
     weight = torch.zeros(8, requires_grad=True)
-    weight.grad = torch.full((8,), 3e38)  # the square of which is not
+    weight.grad = torch.full((8,), 1e15)
     Guard(CPU).watch_gradient([weight], torch.tensor([1]), 0)
-    weight.grad[7] = float("inf")
+    Guard(CPU).watch_weights([weight.grad], torch.tensor([1]), 0)
+    weight.grad[7] = large
     with pytest.raises(NonFiniteLoss, match="gradient of step 1 is not finite"):
         Guard(CPU).watch_gradient([weight], torch.tensor([1]), 0)
+    with pytest.raises(NonFiniteLoss, match="result of step 1 is not finite"):
+        Guard(CPU).watch_weights([weight.grad], torch.tensor([1]), 0)

@@ -17,34 +17,26 @@ class Guard:
 
     def __init__(self, device: torch.device) -> None:
         self.refused = torch.zeros((), device=device)
-        self._one = torch.ones((), device=device)
         self.at_once = device.type == "cpu"
         self._watched: list[tuple[Tensor, Callable[[], NonFiniteLoss]]] = []
 
     def watch_loss(self, loss: Tensor, losses: Tensor, ids: Tensor, steps: int) -> None:
         """Before step `steps` + 1: its loss, and the samples' losses [B] and ids [B]."""
-        self._watch(~isfinite(loss.detach()), lambda: bad_loss(losses.detach(), ids, steps))
+        self._watch(loss.detach(), lambda: bad_loss(losses.detach(), ids, steps))
 
     def watch_gradient(self, weights: Iterable[Tensor], ids: Tensor, steps: int) -> None:
         """Before step `steps` + 1: the gradient of the weights. A finite loss may have one that is not."""
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        self._watch(self._bad(gradients), lambda: bad_step("gradient", "no weight was changed", ids, steps))
+        self._watch(_norm(gradients), lambda: bad_step("gradient", "no weight was changed", ids, steps))
 
     def watch_weights(self, weights: Iterable[Tensor], ids: Tensor, steps: int) -> None:
         """After step `steps` + 1: the weights that it made."""
         outcome = "the weights are lost: load the last save"
-        self._watch(self._bad(list(weights)), lambda: bad_step("result", outcome, ids, steps))
+        self._watch(_norm(list(weights)), lambda: bad_step("result", outcome, ids, steps))
 
-    @torch.no_grad()
-    def _bad(self, tensors: list[Tensor]) -> Tensor:
-        """1 if a number is not finite, else 0, by what torch's GradScaler asks with: one call for all tensors."""
-        found = torch.zeros_like(self.refused)
-        torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, self._one)  # also multiplies by one
-        return found
-
-    def _watch(self, bad: Tensor, error: Callable[[], NonFiniteLoss]) -> None:
-        self.refused.copy_(torch.maximum(self.refused, bad.to(self.refused)))
-        self._watched.append((bad, error))
+    def _watch(self, number: Tensor, error: Callable[[], NonFiniteLoss]) -> None:
+        self.refused.copy_(torch.maximum(self.refused, (~isfinite(number)).to(self.refused)))
+        self._watched.append((number, error))
         if self.at_once:
             self.settle()
 
@@ -53,7 +45,7 @@ class Guard:
         watched, self._watched = self._watched, []
         if watched and self.refused:
             self.refused.zero_()
-            raise next(error() for bad, error in watched if bad)
+            raise next(error() for number, error in watched if not isfinite(number))
 
 
 def bad_loss(losses: Tensor, ids: Tensor, steps: int) -> NonFiniteLoss:
@@ -81,3 +73,9 @@ def bad_step(what: str, outcome: str, ids: Tensor, steps: int) -> NonFiniteLoss:
 
 def _first(ids: list[int]) -> str:
     return ", ".join(map(str, ids[:10])) + (", ..." if len(ids) > 10 else "")
+
+
+@torch.no_grad()
+def _norm(tensors: list[Tensor]) -> Tensor:
+    """The sum of norms: finite only if every number is, and none is so large that its square is not."""
+    return torch.stack(torch._foreach_norm(tensors)).sum()

@@ -375,6 +375,8 @@ def test_a_member_that_is_shorter_than_a_zip_says_is_refused() -> None:
 def test_a_reader_that_writes_would_be_caught() -> None:
     before = snapshot(Path.cwd())
     with tarfile.open(fileobj=io.BytesIO(tar(contents()))) as archive:
-        archive.extractall(Path.cwd(), filter="data")
+        for name in archive.getnames():  # not extractall: early Pythons 3.11 cannot filter, late ones must
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_bytes(b"")
     assert snapshot(Path.cwd()) != before
     assert os.listdir() == ["cifar-100-python"]
