@@ -6,6 +6,7 @@ import copy
 import pickle
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -226,6 +227,62 @@ def test_two_threads_that_train_take_turns() -> None:
     assert run_threads(*works) == []
     assert (learner.seen, learner.steps) == (32, 8)
     assert len(learner.memory) == 32
+
+
+def test_a_thread_waits_until_the_minibatch_of_another_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, inside, most = make(), [], []
+    see = learner._see
+
+    def slow(batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        inside.append(batch)
+        time.sleep(0.05)  # long enough for the others to come
+        most.append(len(inside))
+        inside.pop()
+        return see(batch)
+
+    monkeypatch.setattr(learner, "_see", slow)
+    works = [lambda seed=seed: learner.partial_fit(images(seed=seed)) for seed in range(4)]
+    assert run_threads(*works) == []
+    assert most == [1] * 8
+
+
+def test_what_is_saved_while_another_thread_trains_is_of_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = make()
+    learner.partial_fit(images())
+    wanted, write = state(learner), checkpoint.write
+    thread = threading.Thread(target=lambda: learner.partial_fit(images(seed=1)))
+
+    def slow(*given: Any) -> None:
+        thread.start()
+        thread.join(1)  # it has to wait for this save
+        write(*given)
+
+    monkeypatch.setattr(checkpoint, "write", slow)
+    learner.save(tmp_path / "saved")
+    thread.join()
+    assert same(state(ocssl.Learner.load(tmp_path / "saved")), wanted)
+    assert learner.steps == 4
+
+
+def test_a_thread_that_trains_waits_for_a_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, steps = make("cassle"), []
+    learner.partial_fit(images())
+    (term,) = learner.terms.values()
+    boundary = term.boundary
+    thread = threading.Thread(target=lambda: learner.partial_fit(images(seed=1)))
+
+    def slow(objective: Any) -> None:
+        thread.start()
+        thread.join(1)  # it has to wait for this boundary
+        steps.append(learner.steps)
+        boundary(objective)
+
+    monkeypatch.setattr(term, "boundary", slow)
+    learner.boundary()
+    thread.join()
+    assert [*steps, learner.steps] == [2, 4]
 
 
 def test_learners_in_threads_do_not_disturb_each_other_under_another_default_dtype() -> None:

@@ -11,21 +11,38 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from torch import Tensor, nn
 
 import ocssl
-from conftest import random_images, small_learner
-from ocssl._core import host_memory
+from conftest import SMALL_STREAM, random_images, small_learner, small_settings
+from ocssl._core import checkpoint, host_memory
 from ocssl._core.host_memory import free_bytes, out_of_memory, require_room_for_torch, wanted_bytes
+from ocssl._training import checkpoint_checks
+from ocssl._training.batch import as_ids
 from ocssl.data.decode import decoder
 from ocssl.encoders.encoder import feature_dimension
+from ocssl.encoders.weights import convert_weights
 from ocssl.errors import OutOfMemory
+from ocssl.runs import run, snapshots
+from ocssl.runs.config import resolve_run
+from ocssl.runs.folder import create
+from ocssl.runs.progress import Bars, Progress
+from ocssl.runs.stop import Stop
 
 TOO_MUCH = 2**62  # bytes that no machine has
 
 
 def full(*args: Any, **options: Any) -> Tensor:
     return torch.empty(TOO_MUCH, dtype=torch.uint8)
+
+
+def refused(*args: Any, **options: Any) -> Any:
+    raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+
+def too_long(*args: Any) -> Any:
+    return bytearray(TOO_MUCH)
 
 
 def raised_by(make: Any) -> BaseException:
@@ -120,6 +137,32 @@ def test_a_checkpoint_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ocssl.Learner, "_load_tensors", full)
     with pytest.raises(OutOfMemory):
         ocssl.Learner.load(tmp_path / "saved")
+
+
+BLAMELESS: dict[str, tuple[Any, str, Any, Any]] = {  # what lacks memory, how, and a call that would blame another
+    "a checkpoint that is checked": (checkpoint_checks, "_expected", full, ocssl.Learner.load),
+    "a checkpoint that is read": (checkpoint, "read_layouts", too_long, checkpoint.read),
+    "the place of a checkpoint": (checkpoint, "replace_file", refused, lambda place: small_learner().save(place)),
+    "a snapshot": (snapshots, "Learner", full, snapshots.load_network),
+    "ids": (torch, "as_tensor", full, lambda place: as_ids([1, 2], 2, 0)),
+    "a file of weights": (torch, "load", full, lambda place: convert_weights(place / "checkpoint.json", place / "x")),
+}
+
+
+@pytest.mark.parametrize("what", BLAMELESS)
+def test_nothing_else_is_blamed(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_learner("solar").save(tmp_path / "saved")
+    place, name, lacking, call = BLAMELESS[what]
+    monkeypatch.setattr(place, name, lacking)
+    with pytest.raises(OutOfMemory):
+        call(tmp_path / "saved")
+
+
+def test_a_run_folder_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(tmp_path / "r", resolve_run("er-fifo", "synthetic", 0, {**small_settings("er-fifo"), **SMALL_STREAM}))
+    monkeypatch.setattr(run, "load_benchmark", refused)
+    with pytest.raises(OutOfMemory):
+        run.execute(tmp_path / "r", Progress(Bars(Console(file=io.StringIO()))), Stop())
 
 
 def test_calls_of_a_learner_say_it_and_other_errors_stay(monkeypatch: pytest.MonkeyPatch) -> None:

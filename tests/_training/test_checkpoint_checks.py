@@ -171,6 +171,17 @@ def test_wrong_content_is_one_sentence_at_once(kind: str, state: State, tmp_path
     assert time.process_time() - began < SECONDS
 
 
+@pytest.mark.parametrize("kind", ["NaN weight", "negative variance"])
+@pytest.mark.parametrize("load", [load_encoder, read_weights])
+def test_wrong_numbers_are_no_encoder_and_no_weights_to_start_from(
+    kind: str, load: Callable[[Path], object], state: State, tmp_path: Path
+) -> None:
+    change, expected = WRONG[kind]
+    folder = write(tmp_path / "wrong", *change(state))
+    with pytest.raises((CheckpointError, SettingError), match=expected):
+        load(folder)
+
+
 def test_the_good_one_loads(state: State, tmp_path: Path) -> None:
     assert Learner.load(write(tmp_path / "good", *state)).seen == 40
 
@@ -199,7 +210,7 @@ def rewritten(content: bytes, change: Callable[[dict[str, Any]], None]) -> bytes
     return struct.pack("<Q", len(text)) + text + content[8 + length :]
 
 
-@pytest.mark.parametrize("kind", ["offsets", "tile", "own", "overlap"])
+@pytest.mark.parametrize("kind", ["offsets", "tile", "own", "overlap", "gap", "end"])
 @pytest.mark.parametrize("load", [Learner.load, load_encoder, read_weights])
 def test_a_file_that_says_less_than_it_holds_is_not_read(
     kind: str, load: Callable[[Path], object], state: State, tmp_path: Path
@@ -215,9 +226,11 @@ def test_a_file_that_says_less_than_it_holds_is_not_read(
         end = table[last]["data_offsets"][1]
         if kind == "offsets":
             table[last]["data_offsets"][1] += more
+        elif kind == "gap":
+            table[last]["data_offsets"] = [place + more for place in table[last]["data_offsets"]]
         elif kind == "overlap":
             table["tile.id"] = {"dtype": "U8", "shape": [more + end], "data_offsets": [0, more + end]}
-        else:
+        elif kind != "end":
             table["tile.x"] = {"dtype": "U8", "shape": [more], "data_offsets": [end, end + more]}
 
     content = rewritten(file.read_bytes(), change)
@@ -248,6 +261,7 @@ def test_a_sparse_file_is_not_read(size: int, state: State, tmp_path: Path) -> N
         struct.pack("<Q", 100_000) + b"[" * 100_000,
         struct.pack("<Q", 12) + b'{"a": 12345}',
         header([-1], 4) + bytes(4),
+        header([-1, -1], 4) + bytes(4),
         header([1], 2**62) + bytes(4),
     ],
 )

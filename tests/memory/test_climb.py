@@ -250,3 +250,24 @@ def test_saved_samples_of_no_centroid_are_refused(group: float) -> None:
     groups[3] = group
     with pytest.raises(ValueError, match="do not belong to its centroids"):
         memory_of(18).load_state({**state, f"column.{GROUP}": groups})
+
+
+@pytest.mark.parametrize("tier", [-1.0, 0.5, 3.0])
+def test_saved_centroids_of_no_tier_are_refused(tier: float) -> None:
+    memory = memory_of(18)
+    offer(memory, torch.randn(20, 3, generator=torch.Generator().manual_seed(0)))
+    state = memory.state()
+    kinds = state["table.climb.kinds"].clone()
+    kinds[kinds[:, 0].nonzero()[0, 0], 0] = tier
+    with pytest.raises(ValueError, match="do not belong to its centroids"):
+        memory_of(18).load_state({**state, "table.climb.kinds": kinds})
+
+
+def test_a_saved_number_of_distances_below_zero_is_refused() -> None:
+    memory = memory_of(18)
+    offer(memory, torch.randn(20, 3, generator=torch.Generator().manual_seed(0)))
+    state = memory.state()
+    distances = state["table.climb.distances"].clone()
+    distances[0] = -1
+    with pytest.raises(ValueError, match="negative number of distances"):
+        memory_of(18).load_state({**state, "table.climb.distances": distances})

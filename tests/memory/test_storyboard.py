@@ -112,3 +112,24 @@ def test_a_loaded_memory_without_the_newest_samples_is_refused(seen: int) -> Non
     memory_of(10).load_state(state)
     with pytest.raises(ValueError, match="does not hold the newest"):
         memory_of(10).load_state({**state, "seen": torch.tensor(seen)})
+
+
+def test_a_loaded_memory_with_a_sample_twice_is_refused() -> None:
+    memory = memory_of(10)
+    offer(memory, 12)
+    state = memory.state()
+    born = state["column.born"].clone()
+    oldest = born.argsort()[:2]  # of the long-term memory
+    born[oldest[0]] = born[oldest[1]]
+    with pytest.raises(ValueError, match="does not hold the newest"):
+        memory_of(10).load_state({**state, "column.born": born})
+
+
+def test_a_loaded_memory_with_fewer_samples_than_it_has_seen_is_refused() -> None:
+    memory = memory_of(10)
+    offer(memory, 12)
+    state = memory.state()
+    kept = state["column.born"].argsort()[2:]
+    fewer = {name: column[kept] for name, column in state.items() if name.startswith("column.")}
+    with pytest.raises(ValueError, match="does not hold the newest"):
+        memory_of(10).load_state({**state, **fewer})

@@ -50,6 +50,7 @@ JPEGS: dict[str, dict[str, Any]] = {
     "optimised": {"quality": 85, "optimize": True},
     "progressive": {"quality": 85, "progressive": True},
     "grey": {"quality": 60},
+    "fine": {"quality": 95, "subsampling": 0},  # libjpeg notices zeros in about half of these
 }
 SEEDS = 20
 
@@ -213,12 +214,32 @@ def test_a_compressed_tiff_that_was_cut_or_zeroed_is_refused(change: Change, com
             decode(change(file.getvalue(), np.random.default_rng(seed)), 16, "squash")
 
 
+def test_zeros_in_a_fax_page_are_refused() -> None:
+    for seed in range(5):
+        file = io.BytesIO()
+        photo(seed).convert("1").save(file, "TIFF", compression="group4")
+        with pytest.raises(BadImage, match="zero bytes in a row"):
+            decode(zeroed_block(file.getvalue(), np.random.default_rng(seed)), 16, "squash")
+
+
 def test_a_changed_byte_in_a_deflated_tiff_is_refused_by_its_checksum() -> None:
     file = io.BytesIO()
     photo(0).save(file, "TIFF", compression="tiff_adobe_deflate")
     data = bytearray(file.getvalue())
     data[len(data) // 2] ^= 1
     with pytest.raises(BadImage):
+        decode(bytes(data), 16, "squash")
+
+
+def test_a_deflated_tiff_whose_strip_ends_too_soon_is_refused() -> None:
+    file = io.BytesIO()
+    photo(0).save(file, "TIFF", compression="tiff_adobe_deflate", strip_size=10**6)
+    data = bytearray(file.getvalue())
+    start = int.from_bytes(data[4:8], "little")
+    (entry,) = (at for at in range(start + 2, len(data) - 12, 12) if data[at : at + 2] == (279).to_bytes(2, "little"))
+    count = int.from_bytes(data[entry + 8 : entry + 12], "little")
+    data[entry + 8 : entry + 12] = (count // 2).to_bytes(4, "little")
+    with pytest.raises(BadImage, match="a strip has no end"):
         decode(bytes(data), 16, "squash")
 
 
