@@ -98,7 +98,8 @@ def test_other_images_streams_and_schedules_of_evaluation_are_not_compared(other
 
 def test_a_setting_that_an_earlier_version_did_not_have_makes_no_other_series() -> None:
     earlier, today, other = made(seed=0), made(seed=1), made(seed=2, settings={"optimizer.encoder_start": 3})
-    for key in ("optimizer.encoder_start", "stream.drift"):
+    a_list, without_section = "views.local_scale", "preset"
+    for key in ("optimizer.encoder_start", "stream.drift", a_list, without_section):
         assert key in earlier.settings
         del earlier.settings[key]
     assert len(by_series(named(earlier, today))) == 1

@@ -133,14 +133,17 @@ def _completed(run: Run) -> dict[str, Any]:
 
 @cache
 def _defaults() -> dict[str, Any]:
-    """Every setting of a run that has a default."""
-    sections = {name: field.annotation for name, field in RunSettings.model_fields.items()}
+    """Every setting of a run that has a default, as a run.toml has it."""
+    kept: dict[str, Any] = {}
+    for name, field in RunSettings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            kept |= {f"{name}.{key}": inner.default for key, inner in field.annotation.model_fields.items()}
+        else:
+            kept[name] = field.default
     return {
-        f"{name}.{key}": field.default
-        for name, section in sections.items()
-        if isinstance(section, type) and issubclass(section, BaseModel)
-        for key, field in section.model_fields.items()
-        if isinstance(field.default, bool | int | float | str)
+        key: list(default) if isinstance(default, tuple) else default
+        for key, default in kept.items()
+        if isinstance(default, bool | int | float | str | tuple)
     }
 
 
