@@ -208,7 +208,9 @@ def changed(table: pa.Table, name: str, values: Any) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, values)
 
 
-@pytest.mark.parametrize("fault", ["nan", "null", "sha256", "encoder", "column", "length", "type", "facts", "version"])
+@pytest.mark.parametrize(
+    "fault", ["nan", "null", "sha256", "encoder", "column", "length", "type", "facts", "version", "id"]
+)
 def test_a_file_of_somebody_else_is_checked(fault: str, place: Path) -> None:
     table = pq.read_table(place / "vectors.parquet")
     count = len(table)
@@ -222,11 +224,30 @@ def test_a_file_of_somebody_else_is_checked(fault: str, place: Path) -> None:
         "length": lambda: changed(table, "vector", pa.array([[1.0]] * count)),
         "type": lambda: changed(table, "id", pa.array(["x"] * count)),
         "facts": lambda: table.replace_schema_metadata({"ocssl": "[" * 5000}),
+        "id": lambda: changed(table, "id", pa.array([2**63 - 1] * count)),
         "version": lambda: table.replace_schema_metadata({"ocssl": '{"version": 99}'}),
     }
     pq.write_table(wrong[fault](), place / "wrong.parquet")
     with pytest.raises(DataError, match=r"damaged|no file of vectors|version 99"):
         ocssl.Index.load(place / "wrong.parquet")
+
+
+def test_vectors_that_are_not_as_long_as_their_encoders_are_refused(place: Path, capsys: Capsys) -> None:
+    table = pq.read_table(place / "vectors.parquet")
+    three = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(3 * len(table), np.float32)), 3)
+    pq.write_table(changed(table, "vector", three), place / "vectors.parquet")
+    before = (place / "vectors.parquet").read_bytes()
+    photos(place / "photos", 2, first=900)
+    for words in (
+        ("search", place / "vectors.parquet", place / "photos" / "even" / "000.png"),
+        ("embed", place / "run", place / "photos", "-o", place / "vectors.parquet", "--update"),
+        ("embed", place / "run", place / "photos", "-o", place / "vectors.parquet", "--refresh"),
+    ):
+        code, _, err = call(capsys, *words)
+        assert code == 2, err
+        assert "have 3 numbers, and those of its encoder have 16" in err
+        assert err.splitlines()[-1].startswith("ocssl: ")
+    assert (place / "vectors.parquet").read_bytes() == before
 
 
 def test_few_queries_in_many_vectors_are_exact_and_build_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,8 @@ class _Task:
             )
         if self.mode == "align":
             files.require_one_encoder(old.encoders, str(output))
+        if self.name in old.encoders:
+            files.require_dimension(old.vector.shape[1], self.encoder.dimension, str(output))
         before, now = old.facts.get("source"), self.source.name
         if isinstance(before, str) and before != now and not (_kind(before) == _kind(now) and moved_away(before)):
             raise SettingError(f"{output} holds vectors of {before}, not of {now}: name another file with -o.")

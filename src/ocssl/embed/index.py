@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ocssl._core.exclusive_call import own_torch_state
 from ocssl.embed.image_encoder import ImageEncoder, load_encoder
-from ocssl.embed.vectors import Vectors, read_vectors, require_one_encoder, require_same
+from ocssl.embed.vectors import Vectors, read_vectors, require_dimension, require_one_encoder, require_same
 from ocssl.errors import DataError, OcsslError, SettingError, install
 from ocssl.learner import Learner
 from ocssl.settings import checked_int
@@ -78,6 +78,8 @@ class Index:
         # a copy, which stays as it was checked: the caller's may learn on
         found = copy.deepcopy(source) if isinstance(source, ImageEncoder) else load_encoder(source)
         require_same(self.fingerprint, found.fingerprint, "these vectors and this run", _ADVICE)
+        if len(self):
+            require_dimension(self.unit.shape[1], found.dimension, "the file of vectors")
         return found
 
     @own_torch_state()

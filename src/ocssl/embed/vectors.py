@@ -37,6 +37,7 @@ MOST_DIMENSIONS = 2**16
 MOST_BYTES = 2**34  # of all vectors, in float32
 MOST_ROWS = 2**27
 LONGEST = 2**16  # letters of a path
+LARGEST_ID = 2**62  # later ones are counted on from it
 MOST_FACTS = 2**20  # bytes of what the file says of itself
 FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -218,6 +219,8 @@ def batches(file: Any, path: Path, vectors: bool = True, rows: int = GROUP) -> I
         if max(map(len, text["path"]), default=0) > LONGEST:
             raise DataError(f"{path} is damaged: a path has more than {LONGEST:,} letters.")
         numbers = {name: columns[name].to_numpy(zero_copy_only=False) for name in NUMBERS}
+        if len(batch) and numbers["id"].max() > LARGEST_ID:
+            raise DataError(f"{path} is damaged: an id is above {LARGEST_ID:,}.")
         yield Rows(**numbers, **text, vector=matrix)
 
 
@@ -250,6 +253,15 @@ def require_one_encoder(encoders: Sequence[str], what: str) -> str:
             "make them of one with ocssl embed --refresh."
         )
     return encoders[0] if encoders else ""
+
+
+def require_dimension(found: int, wanted: int, what: str) -> None:
+    """A DataError where vectors are not as long as those of the encoder that is said to have made them."""
+    if found != wanted:
+        raise DataError(
+            f"{what}: damaged, its vectors have {found:,} numbers, and those of its encoder have {wanted:,}; "
+            "make the file again with ocssl embed."
+        )
 
 
 def require_same(first: str, second: str, what: str, advice: str) -> None:
