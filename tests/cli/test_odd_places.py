@@ -30,11 +30,8 @@ RUN = " ".join(f"--set {key}={value}" for key, value in SETTINGS.items())
 
 def shell(line: str, folder: Path, **environment: str | None) -> tuple[int, str]:
     """The exit code of a line of shell, and what it says on stderr."""
-    known: dict[str, str | None] = {
-        **os.environ,
-        "PYTHONUNBUFFERED": None,
-        **environment,
-    }  # else nothing is left to write at the end
+    known: dict[str, str | None] = {**os.environ, "PYTHONUNBUFFERED": None}  # else nothing is left to write at the end
+    known |= environment
     given = {name: value for name, value in known.items() if value is not None}
     done = subprocess.run(
         ["bash", "-c", line], cwd=folder, env=given, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, timeout=120
