@@ -34,7 +34,8 @@ def short(value: Any) -> Any:
 
 def keep(run: Path, place: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
-    settings = read_settings(run / SETTINGS).model_copy(update={"data": DataSettings()})
+    settings = read_settings(run / SETTINGS)
+    settings = settings.model_copy(update={"data": DataSettings(bad_images=settings.data.bad_images)})
     (place / SETTINGS).write_text(to_toml(settings))
     (place / METRICS).write_bytes((run / METRICS).read_bytes())
     (place / TIMING).write_bytes((run / TIMING).read_bytes())
