@@ -97,7 +97,8 @@ def test_the_plan_has_fourteen_methods_three_streams_and_two_objectives(planned:
         assert run.settings.stream.order == run.point.get("stream.order", "domain")
     shared = {"optimizer", "views", "encoder", "evaluate"}  # nothing is tuned for one method
     assert all(len({getattr(run.settings, name).model_dump_json() for run in planned}) == 1 for name in shared)
-    assert {run.settings.memory.capacity for run in planned} == {400}
+    assert {run.settings.memory.capacity for run in planned} == {200}
+    assert {run.settings.terms["overlap"]["k"] for run in planned if "overlap" in run.settings.terms} == {50}
     assert {run.settings.schedule.passes for run in planned} == {6}  # what the count gave
 
 
