@@ -1,0 +1,125 @@
+"""The tables of docs/results.md that compare full runs, from the runs that are kept.
+
+    python benchmarks/evidence_tables.py
+
+It fills every place between `<!-- evidence FOLDER seeds 0 1 2 -->` and `<!-- end -->`, FOLDER below docs/results: the
+rows of `ocssl reproduce evidence` with means over these seeds, and the differences between `solar-c` and each of them,
+paired over the seeds that both have. A test compares the page with the runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from front_page import ROOT, rows, shown
+
+from ocssl._core.table import MISSING, Row, Table, mean_cell
+from ocssl._files.atomic import write_out
+from ocssl.results.compare import CONFIDENCE, t_quantile
+from ocssl.results.paper.field import Gap, gap, holm
+from ocssl.results.read_runs import Run
+from ocssl.results.run_groups import find_runs
+
+PAGE = ROOT / "docs" / "results.md"
+PLACE = re.compile(r"(<!-- evidence (\S+) seeds ([\d ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+OURS = "SOLAR-C"
+MEASURES = {"final": "Final", "average": "Average"}
+EARLY, LATE = 5, 90.0  # experiences; share of the stream, in per cent, from which the end is measured
+
+
+def accuracy_after(run: Run, experience: int) -> float | None:
+    return next((e["accuracy"] for e in run.evaluations if e.experience == experience), None)
+
+
+def rank_at_the_end(run: Run) -> float | None:
+    """The participation ratio, averaged over the kept steps of the last tenth of the stream."""
+    pairs = zip(run.trace["share"], run.trace["participation_ratio"], strict=True)
+    values = [y for x, y in pairs if x is not None and y is not None and x >= LATE]
+    return fmean(values) if values else None
+
+
+def overlap_at_the_end(run: Run) -> float | None:
+    found = run.evaluations[-1]["overlap"] if run.evaluations else None
+    return None if found is None else 100 * found
+
+
+def results(found: Mapping[str, Sequence[Run]]) -> Table:
+    """A row a method: means and standard deviations over its seeds, the best Average first."""
+    columns = [
+        lambda run: accuracy_after(run, EARLY),
+        lambda run: run.final,
+        lambda run: run.average,
+        rank_at_the_end,
+        overlap_at_the_end,
+    ]
+    made = [
+        Row([shown(name), f"{len(own)}", *(mean_cell([column(run) for run in own]) for column in columns)])
+        for name, own in found.items()
+    ]
+    heads = ["", "seeds", f"after {EARLY} experiences", "Final", "Average", "participation ratio", "Overlap, %"]
+    return Table(heads, made)
+
+
+def gaps(found: Mapping[str, Sequence[Run]]) -> list[Gap]:
+    """Ours less every other row in both measures, named `row: measure`; corrected for all of them."""
+    ours = {run.seed: run for run in found.get(OURS, ())}
+    made = []
+    for name, own in found.items():
+        for key in MEASURES:
+            pairs = [(getattr(ours[run.seed], key), getattr(run, key)) for run in own if run.seed in ours]
+            differences = [a - b for a, b in pairs if a is not None and b is not None]
+            if name != OURS and differences:
+                made.append(gap(f"{name}: {key}", differences))
+    return holm(made)
+
+
+def words(one: Gap | None) -> list[str]:
+    """A difference with its interval before correction, its p-value, and whether it is clear after it."""
+    if one is None:
+        return [MISSING] * 3
+    if one.p is None:
+        return [f"{one.mean:+.1f} ({one.pairs})", MISSING, MISSING]
+    half = one.error * t_quantile(one.pairs - 1, CONFIDENCE)
+    return [
+        f"{one.mean:+.1f} [{one.mean - half:.1f}, {one.mean + half:.1f}]",
+        f"{one.p:.3f}",
+        "yes" if one.clear else "no",
+    ]
+
+
+def differences(found: Mapping[str, Sequence[Run]]) -> Table:
+    """A row a method that ours is compared with."""
+    tested = {one.name: one for one in gaps(found)}
+    names = [name for name in found if name != OURS]
+    made = [Row([name, *(cell for key in MEASURES for cell in words(tested.get(f"{name}: {key}")))]) for name in names]
+    tests = sum(one.p is not None for one in tested.values())
+    note = (
+        f"Points, paired over seeds, with 95 % intervals by Student's t before correction; a number in parentheses is "
+        f"that of pairs where they are too few for an interval. Clear: after Holm's correction for these {tests} "
+        f"comparisons."
+    )
+    return Table([f"{shown(OURS)} against", "Final", "p", "clear", "Average", "p", "clear"], made, caption=note)
+
+
+def filled(page: str) -> str:
+    """The page with the tables of today's runs in their places."""
+
+    def tables(place: re.Match[str]) -> str:
+        start, folder, seeds, end = place.groups()
+        wanted = {int(seed) for seed in seeds.split()}
+        runs = [run for run in find_runs([ROOT / "docs" / "results" / folder]) if run.seed in wanted]
+        found = rows(runs)
+        return "\n\n".join([start.strip(), *(t.markdown().strip() for t in (results(found), differences(found))), end])
+
+    return PLACE.sub(tables, page)
+
+
+def main() -> None:
+    write_out(PAGE, filled(PAGE.read_text()).encode())
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main()
