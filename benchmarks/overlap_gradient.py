@@ -3,7 +3,7 @@
     ocssl sweep docs/results/search-cifar100/specs/overlap-alone.toml --data DIR
     python benchmarks/overlap_gradient.py runs/overlap-alone --data DIR
 
-Each finished run goes on from its last checkpoint for some minibatches of its own stream (nothing is saved), and the
+Each finished run continues from its last checkpoint for some minibatches of its own images (nothing is saved), and the
 gradient of the Overlap loss with respect to the features is looked at in every step. It is split into the push away
 from stored centres and the pull of a sample's own views together (what `terms.overlap.detach_angle` stops).
 
@@ -19,7 +19,7 @@ from stored centres and the pull of a sample's own views together (what `terms.o
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -87,18 +87,21 @@ class Observer(Overlap):
         return penalty
 
 
-def observe(run: Run, data: Path | None) -> list[float]:
+def watch(learner: ocssl.Learner, minibatches: Iterable[Tensor]) -> list[float]:
     """Means over the steps of some minibatches: contraction by both parts, common share, pull, active pairs, cone."""
-    settings = read_settings(run.folder / SETTINGS)
-    learner = ocssl.Learner.load(run.folder)
-    benchmark = load_benchmark(settings.benchmark, settings.stream, settings.reading(data))
     term = learner.terms["overlap"]
     term.__class__, term.noted = Observer, []
-    for n in range(MINIBATCHES):
-        rows = torch.arange(settings.schedule.stream_batch) + n * settings.schedule.stream_batch
-        images, _ = next(benchmark.train.walk([rows]))
+    for images in minibatches:
         learner.partial_fit(images)
     return [fmean(column) for column in zip(*term.noted, strict=True)]
+
+
+def observe(run: Run, data: Path | None) -> list[float]:
+    """The same of a run, on the first images of its stream."""
+    settings = read_settings(run.folder / SETTINGS)
+    benchmark = load_benchmark(settings.benchmark, settings.stream, settings.reading(data))
+    rows = torch.arange(MINIBATCHES * settings.schedule.stream_batch).split(settings.schedule.stream_batch)
+    return watch(ocssl.Learner.load(run.folder), (images for images, _ in benchmark.train.walk(rows)))
 
 
 def table_of(runs: Sequence[Run], data: Path | None) -> Table:
