@@ -1,4 +1,4 @@
-"""The gradient of the Overlap loss, taken apart: watching changes nothing, centring leaves the size of features alone."""
+"""The gradient of the Overlap loss, taken apart: watching changes nothing, centring leaves the size of features."""
 
 from __future__ import annotations
 
