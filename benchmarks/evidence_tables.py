@@ -15,7 +15,7 @@ from statistics import fmean
 
 from front_page import ROOT, rows, shown
 
-from ocssl._core.table import MISSING, Row, Table, mean_cell
+from ocssl._core.table import MISSING, Row, Table, mean_and_deviation, mean_cell, number_cell
 from ocssl._files.atomic import write_out
 from ocssl.results.compare import CONFIDENCE, t_quantile
 from ocssl.results.paper.field import Gap, gap, holm
@@ -45,6 +45,15 @@ def overlap_at_the_end(run: Run) -> float | None:
     return None if found is None else 100 * found
 
 
+def age_of_slots(run: Run) -> float | None:
+    """How many images ago the image of the median slot arrived, at the end."""
+    return run.memories[-1].age[2] if run.memories and run.memories[-1].age else None
+
+
+def classes_in_slots(run: Run) -> float | None:
+    return float(sum(n > 0 for n in run.memories[-1].classes)) if run.memories else None
+
+
 def results(found: Mapping[str, Sequence[Run]]) -> Table:
     """A row a method: means and standard deviations over its seeds, the best Average first."""
     columns = [
@@ -54,12 +63,14 @@ def results(found: Mapping[str, Sequence[Run]]) -> Table:
         rank_at_the_end,
         overlap_at_the_end,
     ]
-    made = [
-        Row([shown(name), f"{len(own)}", *(mean_cell([column(run) for run in own]) for column in columns)])
-        for name, own in found.items()
-    ]
+    whole = [age_of_slots, classes_in_slots]  # without a deviation
+    made = []
+    for name, own in found.items():
+        cells = [mean_cell(map(column, own)) for column in columns]
+        cells += [number_cell(mean_and_deviation(map(column, own))[0], form=".0f") for column in whole]
+        made.append(Row([shown(name), f"{len(own)}", *cells]))
     heads = ["", "seeds", f"after {EARLY} experiences", "Final", "Average", "participation ratio", "Overlap, %"]
-    return Table(heads, made)
+    return Table([*heads, "age of slots", "classes in slots"], made)
 
 
 def gaps(found: Mapping[str, Sequence[Run]]) -> list[Gap]:

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ROOT
 from ocssl.results.compare import t_quantile
-from ocssl.results.read_runs import Evaluation, Run
+from ocssl.results.read_runs import Evaluation, MemorySummary, Run
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -21,6 +21,7 @@ from evidence_tables import differences, gaps, rank_at_the_end, results, words
 def run(seed: int, final: float, average: float) -> Run:
     made = Run(Path(f"r{seed}"), "any", "cifar100", seed, "", {}, finished=True, final=final, average=average)
     made.evaluations = [Evaluation(i, 20.0 * i, i, {"accuracy": float(i), "overlap": 0.25}) for i in range(1, 6)]
+    made.memories = [MemorySummary(100.0, 4, (), (0.0, 1.0, 30.0 + seed, 50.0, 99.0), (), (), (3, 0, 1))]
     made.trace = {"share": [50.0, 89.0, 90.0, 100.0], "participation_ratio": [1.0, 2.0, 4.0, 6.0]}
     return made
 
@@ -60,5 +61,15 @@ def test_two_pairs_have_no_interval() -> None:
 
 def test_results_are_means_over_seeds_and_the_end_is_the_last_tenth() -> None:
     (row,) = results({"SOLAR-C": OURS}).rows
-    assert row.cells == ["`solar-c` (ours)", "3", "5.0 ± 0.0", "12.0 ± 1.0", "22.0 ± 1.0", "5.0 ± 0.0", "25.0 ± 0.0"]
+    assert row.cells == [
+        "`solar-c` (ours)",
+        "3",
+        "5.0 ± 0.0",
+        "12.0 ± 1.0",
+        "22.0 ± 1.0",
+        "5.0 ± 0.0",
+        "25.0 ± 0.0",
+        "31",
+        "2",
+    ]
     assert rank_at_the_end(OURS[0]) == 5.0
