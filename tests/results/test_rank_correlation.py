@@ -135,6 +135,18 @@ def test_between_methods_seeds_are_means_and_few_methods_have_no_interval() -> N
     assert between(named(runs[:6])) == []
 
 
+def test_methods_are_ranked_among_those_with_the_same_views() -> None:
+    runs = []
+    for number, method in enumerate("abcdefgh"):
+        crop = 0.2 if number < 4 else 0.6
+        made = run(method, 0, [0.0, number % 4], lidar=[0.0, 10 * crop - number % 4])
+        made.settings["views.crop_scale"] = [crop, 1.0]
+        runs.append(made)
+    found = label_free(named(runs))["between"]
+    assert [group["methods"] for group in found] == [4, 4]
+    assert [one["rho"] for group in found for one in group["measures"]] == pytest.approx([-1, -1])
+
+
 def test_tables_say_whether_a_sign_is_the_expected_one() -> None:
     accuracy = [float(i) for i in range(8)]
     runs = named([run("solar", seed, accuracy, overlap=accuracy, lidar=accuracy) for seed in range(6)])

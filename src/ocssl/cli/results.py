@@ -225,7 +225,7 @@ def compare(folders: list[Path], /, *, label_free: Switch = False, json: Json = 
     """Compare methods pair by pair, seed by seed: mean difference, 95 % confidence interval, verdict.
 
     Each method is compared with SOLAR, or with the best method if SOLAR was not run. A verdict needs at least three
-    shared seeds.
+    shared seeds. Runs without labels are compared by instance@1, which needs none.
 
     Example: ocssl compare runs/solar-synthetic-seed0 runs/er-fifo-synthetic-seed0
 
@@ -237,7 +237,7 @@ def compare(folders: list[Path], /, *, label_free: Switch = False, json: Json = 
         Instead, show the rank correlation of label-free measures with probe accuracy, within runs and between methods.
     """
     from ocssl._core.registry import load_parts
-    from ocssl.results import tables
+    from ocssl.results import tables, without_labels
     from ocssl.results.compare import compare as differences
     from ocssl.results.run_groups import find_runs
     from ocssl.results.summary import summary
@@ -246,14 +246,16 @@ def compare(folders: list[Path], /, *, label_free: Switch = False, json: Json = 
     runs = find_runs(folders)
     if label_free:
         return _label_free(runs, json)
-    found = differences(runs)
+    found, unlabelled = differences(runs), without_labels.standings(runs)
     if json:
-        return print_json(tables.comparison_json(found))
+        return print_json(tables.comparison_json(found) + without_labels.records(unlabelled))
     screen = console()
     for sentence in summary(runs):
         screen.print(sentence)
     if found:
         tables.comparison(found, runs).show(screen)
+    if unlabelled:
+        without_labels.table(unlabelled).show(screen)
     return 0
 
 

@@ -2,8 +2,8 @@
 
 Within a run: over its evaluations, the untrained encoder left out; also over the changes from one to the next, since
 two curves that both rise with training correlate whatever they measure. Between methods: over the series of a group
-that can be compared, by means over seeds at the last evaluation. Intervals are percentiles of bootstrap samples: of
-runs within, of methods between.
+that can be compared and has the same views, by means over seeds at the last evaluation. Intervals are percentiles of
+bootstrap samples: of runs within, of methods between.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ocssl._core.measures import MEASURES
 from ocssl._core.table import MISSING, Row, Table
 from ocssl.results.read_runs import Run
-from ocssl.results.run_groups import by_series, comparable
+from ocssl.results.run_groups import by_series, comparable, same_views
 
 SAMPLES, CONFIDENCE = 2000, 0.95  # of the bootstrap
 LEAST_EVALUATIONS, LEAST_METHODS = 5, 4  # below, a correlation says nothing,
@@ -160,7 +160,8 @@ def label_free(runs: Sequence[Run]) -> dict[str, Any]:
         "changes": [vars(one) for one in within(everyone, changes=True)],
         "between": [
             {"benchmark": group[0].benchmark, "methods": len(by_series(group)), "measures": [vars(o) for o in found]}
-            for group in groups
+            for alike in groups
+            for group in same_views(alike)
             if (found := between(group))
         ],
     }

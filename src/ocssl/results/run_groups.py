@@ -20,6 +20,7 @@ from ocssl.settings import ObjectiveSettings
 # settings that make no variant of a method: what is grouped by, how it is saved, and where files are
 RECORD_ONLY = ("method", "benchmark", "seed", "checkpoint", "data", "init.path")
 IMAGES_SEEN = ("data.bad_images",)  # of them, those that do: a run that skips images may see fewer
+LATENT_VIEWS = ("views.", "evaluate.latent_")  # settings that latent measures depend on
 MOST_VARIANT = 48  # characters of a variant in a name
 LEAST_NAME = 3  # characters of a folder's name that says something
 
@@ -170,11 +171,27 @@ def by_series(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 def comparable(runs: Sequence[Run]) -> list[list[Run]]:
     """Finished runs with an accuracy, in groups that can be compared: one benchmark, regime, stream and evaluation."""
+    return _grouped([run for run in runs if run.average is not None], ("evaluate.probe",))
+
+
+def comparable_without_labels(runs: Sequence[Run]) -> list[list[Run]]:
+    """Finished runs without labels, in such groups, with the same views."""
+    return same_views([run for run in runs if not run.labelled])
+
+
+def same_views(runs: Sequence[Run]) -> list[list[Run]]:
+    """Finished runs whose latent measures can be compared: these depend on the views, too, and on their number."""
+    keys = {key for run in runs for key in _completed(run) if key.startswith(LATENT_VIEWS)}
+    return _grouped(runs, sorted(keys))
+
+
+def _grouped(runs: Sequence[Run], keys: Sequence[str]) -> list[list[Run]]:
+    """Finished runs that agree in these settings and in all that runs must have in common to be compared."""
     groups: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.regime != ONLINE):
-        if run.finished and run.average is not None:
-            probe = run.settings.get("evaluate.probe")
-            groups.setdefault(f"{run.benchmark} {run.regime} {probe} {sorted(_alike(run).items())}", []).append(run)
+        if run.finished:
+            own = [_completed(run).get(key) for key in keys]
+            groups.setdefault(f"{run.benchmark} {run.regime} {own} {sorted(_alike(run).items())}", []).append(run)
     return list(groups.values())
 
 

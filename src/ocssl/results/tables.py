@@ -96,7 +96,7 @@ def comparison(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> Table:
     rows = []
     for c in comparisons:
         pairs = max(d.pairs if d else 0 for d in (c.final, c.average))
-        cells = (c.series, c.reference, str(pairs), *_interval(c.final), *_interval(c.average))
+        cells = (c.series, c.reference, str(pairs), *interval_words(c.final), *interval_words(c.average))
         group = f"{c.run.benchmark}, {circumstances(of[id(c.run)], firsts)}" if len(groups) > 1 else ""
         rows.append(Row(cells, group, c.series))
     headers = ("method", "against", "pairs", "final, points", "final is", "average, points", "average is")
@@ -109,7 +109,8 @@ def comparison(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> Table:
     return Table(headers, rows, (0, 1, 4, 6), caption=f"{caption}.", key="comparison")
 
 
-def _interval(found: Difference | None) -> tuple[str, str]:
+def interval_words(found: Difference | None) -> tuple[str, str]:
+    """A difference with its interval, and its verdict."""
     if found is None:
         return MISSING, "no shared seed"
     if not _shown(found):
