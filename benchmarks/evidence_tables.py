@@ -106,11 +106,9 @@ def differences(found: Mapping[str, Sequence[Run]]) -> Table:
     names = [name for name in found if name != OURS]
     made = [Row([name, *(cell for key in MEASURES for cell in words(tested.get(f"{name}: {key}")))]) for name in names]
     tests = sum(one.p is not None for one in tested.values())
-    note = (
-        f"Points, paired over seeds, with 95 % intervals by Student's t before correction; a number in parentheses is "
-        f"that of pairs where they are too few for an interval. Clear: after Holm's correction for these {tests} "
-        f"comparisons."
-    )
+    note = "Points, paired over seeds, with 95 % intervals by Student's t; a lone number in parentheses: too few pairs."
+    if tests:
+        note += f" Intervals and p are not corrected; clear: after Holm's correction for these {tests} comparisons."
     return Table([f"{shown(OURS)} against", "Final", "p", "clear", "Average", "p", "clear"], made, caption=note)
 
 

@@ -56,6 +56,12 @@ def rows(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return dict(sorted(found.items(), key=lambda item: -fmean(run.average or 0.0 for run in item[1])))
 
 
+def complete(runs: Sequence[Run]) -> list[Run]:
+    """The runs of rows with seeds enough to compare, if there are such rows: others wait in docs/results.md."""
+    enough = [run for own in rows(runs).values() if len(own) >= LEAST_PAIRS for run in own]
+    return enough or list(runs)
+
+
 def shown(name: str) -> str:
     """A row's name in the table: this project's own recipe is called as on the command line."""
     return f"`{OURS[name]}` (ours)" if name in OURS else name
@@ -72,7 +78,7 @@ def cell(values: Sequence[float | None]) -> str:
 def table(runs: Sequence[Run]) -> str:
     """Ours beside the paper's, in Markdown."""
     lines = ["| | Final | Average | paper |", "| --- | ---: | ---: | ---: |"]
-    for name, own in rows(runs).items():
+    for name, own in rows(complete(runs)).items():
         paper = [paper_number("evidence", name, BENCHMARK, measure)[0] for measure in ("final", "average")]
         beside = " / ".join(f"{value:.1f}" for value in paper if value is not None) or "new"
         lines.append(
@@ -83,6 +89,7 @@ def table(runs: Sequence[Run]) -> str:
 
 def curves(runs: Sequence[Run]) -> tuple[list[Line], list[Level]]:
     """Accuracy over the stream, a line a row with its name; and the level of the untrained encoder."""
+    runs = complete(runs)
     chart = evaluation_chart(MEASURES["accuracy"], [run for run in runs if run.finished])
     if chart is None:
         raise SystemExit("no finished run with accuracies")

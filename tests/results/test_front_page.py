@@ -30,3 +30,13 @@ def test_the_table_follows_the_runs(tmp_path: Path) -> None:
     assert rows[0].startswith("| Deviation-Aware | 40.0 (1) | 35.0 (1) | 47.7 / 41.4 |")
     assert rows[1].startswith("| FIFO | 20.5 (2) | 15.2 (2) | 49.0 / 39.3 |")
     assert front_page.cell([1.0, 2.0, 3.0]) == "2.0 ± 1.0"
+
+
+def test_rows_with_too_few_seeds_wait_until_they_have_enough(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_run(tmp_path / f"fifo{seed}", "er-fifo", seed, recipe="er-fifo")
+    make_run(tmp_path / "minred0", "minred", 0, recipe="minred")
+    runs = find_runs([tmp_path])
+    assert {run.method for run in front_page.complete(runs)} == {"er-fifo"}
+    assert "MinRed" not in front_page.table(runs)
+    assert front_page.complete([run for run in runs if run.method == "minred"])
