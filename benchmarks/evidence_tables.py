@@ -4,7 +4,8 @@
 
 It fills every place between `<!-- evidence FOLDER seeds 0 1 2 -->` and `<!-- end -->`, FOLDER below docs/results: the
 rows of `ocssl reproduce evidence` with means over these seeds, and the differences between `solar-c` and each of them,
-paired over the seeds that both have. A test compares the page with the runs.
+paired over the seeds that both have. Between `<!-- label-free -->` and `<!-- end -->` come the rank correlations of
+`ocssl compare --label-free` over all runs on CIFAR-100. A test compares the page with the runs.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ from statistics import fmean
 
 from front_page import ROOT, rows, shown
 
+from ocssl._core.measures import MEASURES as MEASURES_OF_RUNS
 from ocssl._core.table import MISSING, Row, Table, mean_and_deviation, mean_cell, number_cell
 from ocssl._files.atomic import write_out
 from ocssl.results.compare import CONFIDENCE, t_quantile
 from ocssl.results.paper.field import Gap, gap, holm
+from ocssl.results.rank_correlation import LEAST_UNITS, Correlation, label_free
 from ocssl.results.read_runs import Run
 from ocssl.results.run_groups import find_runs
 
-PAGE = ROOT / "docs" / "results.md"
+PAGE, RESULTS = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
 PLACE = re.compile(r"(<!-- evidence (\S+) seeds ([\d ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+LABEL_FREE = re.compile(r"(<!-- label-free -->\n).*?(<!-- end -->)", re.DOTALL)
+SEARCH = ("search-cifar100/[!s]*", "search-cifar100/s[!p]*")  # all but the specs
+CIFAR100 = ("mini-cifar100", "evidence-cifar100", "evidence-simclr-cifar100", *SEARCH)
 OURS = "SOLAR-C"
 MEASURES = {"final": "Final", "average": "Average"}
 EARLY, LATE = 5, 90.0  # experiences; share of the stream, in per cent, from which the end is measured
@@ -112,17 +118,55 @@ def differences(found: Mapping[str, Sequence[Run]]) -> Table:
     return Table([f"{shown(OURS)} against", "Final", "p", "clear", "Average", "p", "clear"], made, caption=note)
 
 
+def rank_correlations() -> Table:
+    """How well measures without labels rank as the probe does: within runs, and between methods where there are enough.
+
+    The measure that does best between methods comes first.
+    """
+    found = label_free(find_runs(path for pattern in CIFAR100 for path in sorted(RESULTS.glob(pattern))))
+    groups = [group for group in found["between"] if group["methods"] >= LEAST_UNITS]
+    parts = [found["within"], found["changes"], *(group["measures"] for group in groups)]
+    columns = [{facts["measure"]: Correlation(**facts) for facts in part} for part in parts]
+    between = columns[2:]
+
+    def order(key: str) -> float:
+        return -fmean(abs(column[key].rho) * agrees(key, column[key].rho) if key in column else 0 for column in between)
+
+    rows = [
+        Row([name_of(key), *(f"{c[key].words} ({c[key].units})" if key in c else MISSING for c in columns)])
+        for key in sorted(columns[0], key=order)
+    ]
+    heads = ["within a run (runs)", "changes within a run (runs)"]
+    heads += [f"between methods, group {number} (methods)" for number in range(1, len(groups) + 1)]
+    return Table(["measure", *heads], rows)
+
+
+def agrees(key: str, rho: float) -> int:
+    """1 where a correlation has the sign that the measure should have, else -1; those without a direction have 1."""
+    better = MEASURES_OF_RUNS[key].better if key in MEASURES_OF_RUNS else ""
+    return -1 if rho * {"up": 1, "down": -1}.get(better, 0) < 0 else 1
+
+
+def name_of(key: str) -> str:
+    """A measure's name, and that less of it is better."""
+    if key not in MEASURES_OF_RUNS:
+        return key.replace("_", " ")
+    measure = MEASURES_OF_RUNS[key]
+    return measure.label + " (less is better)" * (measure.better == "down")
+
+
 def filled(page: str) -> str:
     """The page with the tables of today's runs in their places."""
 
     def tables(place: re.Match[str]) -> str:
         start, folder, seeds, end = place.groups()
         wanted = {int(seed) for seed in seeds.split()}
-        runs = [run for run in find_runs([ROOT / "docs" / "results" / folder]) if run.seed in wanted]
+        runs = [run for run in find_runs([RESULTS / folder]) if run.seed in wanted]
         found = rows(runs)
         return "\n\n".join([start.strip(), *(t.markdown().strip() for t in (results(found), differences(found))), end])
 
-    return PLACE.sub(tables, page)
+    page = PLACE.sub(tables, page)
+    return LABEL_FREE.sub(lambda place: f"{place[1]}\n{rank_correlations().markdown().strip()}\n\n{place[2]}", page)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from ocssl.results.read_runs import Evaluation, MemorySummary, Run
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import evidence_tables
-from evidence_tables import differences, gaps, rank_at_the_end, results, words
+from evidence_tables import agrees, differences, gaps, name_of, rank_at_the_end, results, words
 
 
 def run(seed: int, final: float, average: float) -> Run:
@@ -30,9 +30,11 @@ OURS = [run(0, 11.0, 21.0), run(1, 12.0, 22.0), run(2, 13.0, 23.0)]
 OTHER = [run(2, 12.5, 20.0), run(1, 10.0, 20.0), run(0, 10.0, 20.0), run(9, 99.0, 99.0)]
 
 
+@pytest.mark.slow
 def test_the_page_has_the_tables_of_the_kept_runs() -> None:
     page = evidence_tables.PAGE.read_text()
     assert evidence_tables.PLACE.search(page)
+    assert evidence_tables.LABEL_FREE.search(page)
     assert evidence_tables.filled(page) == page  # python benchmarks/evidence_tables.py
 
 
@@ -73,3 +75,11 @@ def test_results_are_means_over_seeds_and_the_end_is_the_last_tenth() -> None:
         "2",
     ]
     assert rank_at_the_end(OURS[0]) == 5.0
+
+
+def test_a_sign_counts_against_a_measure_that_has_the_wrong_one() -> None:
+    assert agrees("instance_at_1", 0.5) == 1
+    assert agrees("overlap", 0.5) == -1  # less of it is better
+    assert agrees("overlap", -0.5) == 1
+    assert agrees("spread", -0.5) == 1  # has no direction
+    assert name_of("overlap") == "Overlap (less is better)"
