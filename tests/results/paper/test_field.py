@@ -16,7 +16,19 @@ from ocssl.cost.layers import Passes, passes_of
 from ocssl.results.compare import t_quantile
 from ocssl.results.paper import Planned, equal_compute, field, read_plan, read_scale, runs_of
 from ocssl.results.paper.equal_compute import equal_passes, with_passes, work
-from ocssl.results.paper.field import Block, Gap, against, block_name, blocks_of, gap, holm, overall, ranks, tables
+from ocssl.results.paper.field import (
+    Block,
+    Gap,
+    against,
+    block_name,
+    blocks_of,
+    complete,
+    gap,
+    holm,
+    overall,
+    ranks,
+    tables,
+)
 from ocssl.results.paper.run_store import Group, Result
 from ocssl.runs.config import resolve_run
 from ocssl.settings import LearnerSettings
@@ -143,6 +155,13 @@ def test_differences_are_of_shared_seeds_inside_a_block() -> None:
     assert [(one.name, one.mean, one.pairs) for one in overall(blocks, "FIFO")] == [("X", 1.0, 2)]
 
 
+def test_only_blocks_with_all_methods_are_ranked() -> None:
+    whole = Block("whole", {"FIFO": {0: 1.0, 1: 2.0}, "X": {1: 3.0}})
+    without_x, no_shared_seed = Block("without X", {"FIFO": {0: 1.0}}), Block("none", {"FIFO": {0: 1.0}, "X": {1: 3.0}})
+    assert complete([without_x, whole, no_shared_seed], ["FIFO", "X"]) == [whole]
+    assert complete([without_x], ["FIFO"]) == [without_x]
+
+
 # ---- the page
 
 
@@ -170,6 +189,8 @@ def test_tables_say_what_has_not_been_run(planned: list[Planned]) -> None:
     assert best[0] == "Storyboard"  # the longest name has the highest made-up score
     assert best[2] == "1.0"
     assert all("too few seeds" in row.cells[3] or row.cells[0] == "FIFO" for row in found["Block by block"].rows)
+    titles = [table.title for table in tables(plan, planned, groups[:-1], "FIFO")]
+    assert titles == ["Block by block", "Cost", "What has been run"]  # no ranks: a method is missing
     [block] = blocks_of(groups)
     assert block.name == "pacs, regular, simsiam"
     assert len(block.scores) == 14

@@ -6,7 +6,7 @@ A block is a benchmark, a stream and an objective. Methods are compared inside a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -80,6 +80,11 @@ def shared_means(block: Block) -> dict[str, float]:
     return {name: fmean(own[seed] for seed in seeds) for name, own in block.scores.items()} if seeds else {}
 
 
+def complete(blocks: Sequence[Block], methods: Collection[str]) -> list[Block]:
+    """The blocks in which all methods have a run with the same seed; ranks of some of them would say little."""
+    return [block for block in blocks if block.scores.keys() >= set(methods) and shared_means(block)]
+
+
 def gap(name: str, differences: Sequence[float]) -> Gap:
     """Paired differences by Student's t."""
     mean, pairs = fmean(differences), len(differences)
@@ -146,8 +151,9 @@ def ranks_table(plan: Plan, blocks: Sequence[Block], against_: str) -> Table:
         rows.append(Row([name, f"{len(own)}", f"{fmean(own):.1f}", spread, difference]))
     heads = ["method", "blocks", "mean rank", "ranks", f"points above {against_}"]
     note = (
-        f"Average Accuracy; rank 1 is best, on the seeds that all methods of a block have. Differences are means over "
-        f"blocks with intervals corrected for {len(gaps)} methods (Holm, 95 %)."
+        "Average Accuracy; rank 1 is best. Only blocks in which all methods have been run, on the seeds that all have. "
+        f"Differences are means over blocks with intervals corrected for {len(gaps)} methods (Holm, 95 %); blocks of "
+        "one benchmark share their images, so intervals say little of other images."
     )
     return Table(heads, rows, text=(0, 3, 4), title=plan.title, caption=note, framed=True)
 
@@ -201,5 +207,7 @@ def progress_table(planned: Sequence[Planned], groups: Sequence[Group]) -> Table
 def tables(plan: Plan, planned: Sequence[Planned], groups: Sequence[Group], against_: str) -> list[Table]:
     """All tables of the page; those of results only where there are any."""
     blocks = blocks_of(groups)
-    results = [ranks_table(plan, blocks, against_), blocks_table(blocks, against_)] if blocks else []
+    whole = complete(blocks, {run.row for run in planned})
+    results = [ranks_table(plan, whole, against_)] if whole else []
+    results += [blocks_table(blocks, against_)] if blocks else []
     return [*results, cost_table(planned, groups, against_), progress_table(planned, groups)]
