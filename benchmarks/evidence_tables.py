@@ -4,8 +4,9 @@
 
 It fills every place between `<!-- evidence FOLDER seeds 0 1 2 -->` and `<!-- end -->`, FOLDER below docs/results: the
 rows of `ocssl reproduce evidence` with means over these seeds, and the differences between `solar-c` and each of them,
-paired over the seeds that both have. Between `<!-- label-free -->` and `<!-- end -->` come the rank correlations of
-`ocssl compare --label-free` over all runs on CIFAR-100. A test compares the page with the runs.
+paired over the seeds that both have. Between `<!-- label-free PATTERNS -->` and `<!-- end -->` come the rank
+correlations of `ocssl compare --label-free` over the runs in all folders that these patterns match below docs/results.
+A test compares the page with the runs.
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ from ocssl.results.run_groups import find_runs
 
 PAGE, RESULTS = ROOT / "docs" / "results.md", ROOT / "docs" / "results"
 PLACE = re.compile(r"(<!-- evidence (\S+) seeds ([\d ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-LABEL_FREE = re.compile(r"(<!-- label-free -->\n).*?(<!-- end -->)", re.DOTALL)
-SEARCH = ("search-cifar100/[!s]*", "search-cifar100/s[!p]*")  # all but the specs
-CIFAR100 = ("mini-cifar100", "evidence-cifar100", "evidence-simclr-cifar100", *SEARCH)
+LABEL_FREE = re.compile(r"(<!-- label-free ([^\n]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 OURS = "SOLAR-C"
 MEASURES = {"final": "Final", "average": "Average"}
 EARLY, LATE = 5, 90.0  # experiences; share of the stream, in per cent, from which the end is measured
@@ -118,12 +117,12 @@ def differences(found: Mapping[str, Sequence[Run]]) -> Table:
     return Table([f"{shown(OURS)} against", "Final", "p", "clear", "Average", "p", "clear"], made, caption=note)
 
 
-def rank_correlations() -> Table:
+def rank_correlations(patterns: Sequence[str]) -> Table:
     """How well measures without labels rank as the probe does: within runs, and between methods where there are enough.
 
     The measure that does best between methods comes first.
     """
-    found = label_free(find_runs(path for pattern in CIFAR100 for path in sorted(RESULTS.glob(pattern))))
+    found = label_free(find_runs(path for pattern in patterns for path in sorted(RESULTS.glob(pattern))))
     groups = [group for group in found["between"] if group["methods"] >= LEAST_UNITS]
     parts = [found["within"], found["changes"], *(group["measures"] for group in groups)]
     columns = [{facts["measure"]: Correlation(**facts) for facts in part} for part in parts]
@@ -137,7 +136,8 @@ def rank_correlations() -> Table:
         for key in sorted(columns[0], key=order)
     ]
     heads = ["within a run (runs)", "changes within a run (runs)"]
-    heads += [f"between methods, group {number} (methods)" for number in range(1, len(groups) + 1)]
+    numbers = [f", group {number}" for number in range(1, len(groups) + 1)] if len(groups) > 1 else [""]
+    heads += [f"between methods{number} (methods)" for number in numbers[: len(groups)]]
     return Table(["measure", *heads], rows)
 
 
@@ -165,8 +165,11 @@ def filled(page: str) -> str:
         found = rows(runs)
         return "\n\n".join([start.strip(), *(t.markdown().strip() for t in (results(found), differences(found))), end])
 
-    page = PLACE.sub(tables, page)
-    return LABEL_FREE.sub(lambda place: f"{place[1]}\n{rank_correlations().markdown().strip()}\n\n{place[2]}", page)
+    def correlations(place: re.Match[str]) -> str:
+        start, patterns, end = place.groups()
+        return "\n\n".join([start.strip(), rank_correlations(patterns.split()).markdown().strip(), end])
+
+    return LABEL_FREE.sub(correlations, PLACE.sub(tables, page))
 
 
 def main() -> None:
